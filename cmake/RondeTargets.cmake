@@ -1,0 +1,43 @@
+# ronde_flags: what every target of ours compiles with. ronde_library(): one static library per folder.
+
+add_library(ronde_flags INTERFACE)
+target_include_directories(ronde_flags INTERFACE ${PROJECT_SOURCE_DIR}
+                                                 ${PROJECT_SOURCE_DIR}/core/include)
+target_compile_options(
+  ronde_flags
+  INTERFACE -Wall
+            -Wextra
+            -Werror
+            -Wshadow
+            -Wnon-virtual-dtor
+            -Wswitch-enum
+            # Bits must not depend on which kernel ran: no fused multiply-add by the compiler.
+            -ffp-contract=off
+            $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+target_compile_definitions(ronde_flags INTERFACE RONDE_VERSION="${PROJECT_VERSION}")
+if(RONDE_SANITIZE)
+  target_compile_options(ronde_flags INTERFACE -fsanitize=${RONDE_SANITIZE}
+                                               -fno-omit-frame-pointer -g)
+  target_link_options(ronde_flags INTERFACE -fsanitize=${RONDE_SANITIZE})
+endif()
+
+# ronde_library(NAME SOURCES a.cc b.cc [LINK targets...]): NAME is the folder, the target ronde_NAME.
+function(ronde_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_library(ronde_${name} STATIC ${ARG_SOURCES})
+  add_library(ronde::${name} ALIAS ronde_${name})
+  target_link_libraries(ronde_${name} PUBLIC ronde_flags ${ARG_LINK})
+endfunction()
+
+# ronde_test(NAME SOURCES a.cc [LINK targets...] [LABELS l...]): one GoogleTest program, one CTest entry.
+function(ronde_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ronde_flags ${ARG_LINK} GTest::gtest GTest::gmock
+                                        ronde_test_main)
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()

@@ -1,6 +1,7 @@
 """Checks that #include lines follow the arrows of docs/design.md, section Layout.
 
-Reads every .h and .cc file under the source folders. Prints each forbidden include and exits 1 if there is one.
+Reads every .h and .cc file under the source folders, prints each forbidden include, and exits 1 if
+there is one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# layer -> layers whose headers it may include (besides itself and the public headers, core/include/ronde)
+# layer -> layers whose headers it may include, besides itself and the public headers (core/include)
 ALLOWED = {
     "core/base": [],
     "core/kernels": ["core/base"],

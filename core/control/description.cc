@@ -28,7 +28,8 @@ struct Encoded {
   int32_t root;
   double prescale;
   double postscale;
-  uint32_t num_tensors;  // in the operation, maybe more than are written
+  uint32_t num_tensors;  // described here, maybe more than are written
+  uint32_t group_size;
   uint32_t num_splits;
   // followed by EncodedTensor[min(num_tensors, kMaxDescribedTensors)], int64_t splits[num_splits],
   // text
@@ -119,8 +120,8 @@ bool Reduces(OpKind kind) {
 
 uint64_t Signature(const OpView& op) {
   if (!op.invalid.empty()) return 0;
-  uint64_t hash = Mix(0x9e3779b97f4a7c15, static_cast<uint64_t>(op.kind) |
-                                              static_cast<uint64_t>(op.tensors.size()) << 8);
+  uint64_t hash = Mix(0x9e3779b97f4a7c15,
+                      static_cast<uint64_t>(op.kind) | static_cast<uint64_t>(op.group_size) << 8);
   if (Reduces(op.kind)) {
     hash = Mix(hash, static_cast<uint64_t>(op.op));
     if (op.prescale != 1.0 || op.postscale != 1.0) {
@@ -147,6 +148,7 @@ void EncodeDescription(const OpView& op, std::byte* out) {
   head.prescale = op.prescale;
   head.postscale = op.postscale;
   head.num_tensors = static_cast<uint32_t>(op.tensors.size());
+  head.group_size = static_cast<uint32_t>(op.group_size);
   head.num_splits = static_cast<uint32_t>(std::min<size_t>(op.splits.size(), kMaxLocalRanks));
   head.invalid_bytes = static_cast<uint16_t>(std::min(op.invalid.size(), kMaxInvalidBytes));
   std::memcpy(out, &head, sizeof(head));
@@ -175,7 +177,7 @@ Description DecodeDescription(const std::byte* in) {
   out.root = head.root;
   out.prescale = head.prescale;
   out.postscale = head.postscale;
-  out.num_tensors = head.num_tensors;
+  out.group_size = head.group_size;
   const size_t written = TensorsWritten(head.num_tensors);
   for (size_t i = 0; i < written; ++i) {
     const auto tensor = Load<EncodedTensor>(in, TensorOffset(i));
@@ -205,7 +207,7 @@ Description ToDescription(const OpView& op) {
   out.root = op.root;
   out.prescale = op.prescale;
   out.postscale = op.postscale;
-  out.num_tensors = op.tensors.size();
+  out.group_size = op.group_size;
   for (const Tensor& tensor : op.tensors)
     out.tensors.push_back({"", tensor.view.dtype, tensor.shape});
   out.splits.assign(op.splits.begin(), op.splits.end());
@@ -242,7 +244,7 @@ Result<Description> FromWire(const wire::Descriptor& in) {
   out.postscale = in.postscale();
   out.invalid = in.invalid();
   out.bucket_bytes = static_cast<int64_t>(in.bucket_bytes());
-  out.num_tensors = static_cast<size_t>(in.tensors_size());
+  out.group_size = static_cast<size_t>(in.tensors_size());
   for (const wire::Tensor& tensor : in.tensors()) {
     if (tensor.dtype() >= kNumDTypes || tensor.dims_size() > Shape::kMaxDims) {
       return Status::Internal(fmt::format("a tensor with dtype {} and {} dimensions",
@@ -289,7 +291,7 @@ Status CompareDescriptions(std::string_view what, std::span<const Description> b
       Differences(by_rank, [](const Description& d) { return std::string(OpKindName(d.kind)); });
   if (!text.empty()) return mismatch(text);
   text = Differences(by_rank,
-                     [](const Description& d) { return fmt::format("{} tensors", d.num_tensors); });
+                     [](const Description& d) { return fmt::format("{} tensors", d.group_size); });
   if (!text.empty()) return mismatch(text);
   const size_t tensors = by_rank.front().tensors.size();
   for (size_t i = 0; i < tensors; ++i) {

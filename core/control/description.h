@@ -30,8 +30,8 @@ struct Description {
   int root = 0;
   double prescale = 1.0;
   double postscale = 1.0;
-  std::vector<TensorDescription> tensors;  // possibly only the first of num_tensors
-  size_t num_tensors = 0;
+  std::vector<TensorDescription> tensors;  // possibly only some of the group's
+  size_t group_size = 0;
   std::vector<int64_t> splits;
   int64_t bucket_bytes = 0;  // of a set
   std::string invalid;       // why this rank cannot take part; empty: it can
@@ -45,6 +45,7 @@ struct OpView {
   double prescale;
   double postscale;
   std::span<const Tensor> tensors;
+  size_t group_size;  // tensors in the request, of which `tensors` may be a part
   std::span<const int64_t> splits;
   std::string_view invalid;
 };

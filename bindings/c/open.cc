@@ -1,19 +1,34 @@
 // The composition root: the one place that knows which runtimes and backends are linked in.
-#include <fmt/format.h>
+#include <memory>
 
+#include "backends/shm/shm_backend.h"
+#include "core/runtime/group_runtime.h"
 #include "core/runtime/solo_runtime.h"
 #include "ronde/runtime.h"
 
 namespace ronde {
+namespace {
 
-Result<std::unique_ptr<Runtime>> Open(const Config& config, const WaitOptions&) {
+std::shared_ptr<BackendRegistry> LinkedBackends() {
+  auto registry = std::make_shared<BackendRegistry>();
+  registry->Add(shm::MakeShmBackend());
+  return registry;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Runtime>> Open(const Config& config, const WaitOptions& options) {
   if (config.size == 1) return SoloRuntime::Create(config);
-  return Status::Unsupported(
-      fmt::format("a job of size {} needs a backend, and none is built in", config.size));
+  return CreateGroupRuntime(config, LinkedBackends(), options);
 }
 
 std::vector<BackendReport> DescribeBackends() {
-  return {};
+  std::vector<BackendReport> reports;
+  const std::shared_ptr<BackendRegistry> registry = LinkedBackends();
+  for (const auto& backend : registry->backends()) {
+    reports.push_back({std::string(backend->name()), true, backend->Describe()});
+  }
+  return reports;
 }
 
 }  // namespace ronde

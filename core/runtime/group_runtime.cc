@@ -77,7 +77,8 @@ class GroupRuntime : public Runtime {
       : config_(config), mappings_(std::move(mappings)) {}
   ~GroupRuntime() override { Shutdown(); }
 
-  Status Start(BackendRegistry* backends, const WaitOptions& options) {
+  Status Start(std::shared_ptr<BackendRegistry> backends, const WaitOptions& options) {
+    backends_ = std::move(backends);
     Result<RuleTable> rules = RuleTable::Make(config_.rules);
     if (!rules.ok()) return rules.status();
     Result<kernels::Isa> isa = kernels::ParseIsa(config_.kernels);
@@ -94,8 +95,8 @@ class GroupRuntime : public Runtime {
     context.oversubscribed =
         config_.local_size > static_cast<int>(std::thread::hardware_concurrency());
     engine_ =
-        std::make_unique<Engine>(config_, std::move(*members), backends, std::move(*rules), context,
-                                 Logger(config_.rank, ParseLogLevel(config_.log_level)));
+        std::make_unique<Engine>(config_, std::move(*members), backends_.get(), std::move(*rules),
+                                 context, Logger(config_.rank, ParseLogLevel(config_.log_level)));
     watch_ = std::make_unique<Watch>(context.board, config_.rank, [this](int r) {
       engine_->RaiseAbort(r, Watch::DeathOf(engine_->board(), r));
     });
@@ -304,6 +305,7 @@ class GroupRuntime : public Runtime {
   const Config config_;
   const std::shared_ptr<MappingCache> mappings_;
   const ForkGuard guard_;
+  std::shared_ptr<BackendRegistry> backends_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Watch> watch_;
   std::mutex shutdown_mutex_;
@@ -352,7 +354,8 @@ bool SetHandle::Poll() {
 
 }  // namespace
 
-Result<std::unique_ptr<Runtime>> CreateGroupRuntime(const Config& config, BackendRegistry* backends,
+Result<std::unique_ptr<Runtime>> CreateGroupRuntime(const Config& config,
+                                                    std::shared_ptr<BackendRegistry> backends,
                                                     const WaitOptions& options,
                                                     std::shared_ptr<MappingCache> mappings) {
   if (config.local_size != config.size) {
@@ -363,7 +366,7 @@ Result<std::unique_ptr<Runtime>> CreateGroupRuntime(const Config& config, Backen
   }
   if (mappings == nullptr) mappings = std::make_shared<MappingCache>();
   auto runtime = std::make_unique<GroupRuntime>(config, std::move(mappings));
-  RONDE_RETURN_IF_ERROR(runtime->Start(backends, options));
+  RONDE_RETURN_IF_ERROR(runtime->Start(std::move(backends), options));
   return std::unique_ptr<Runtime>(std::move(runtime));
 }
 

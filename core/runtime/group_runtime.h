@@ -10,10 +10,10 @@
 
 namespace ronde {
 
-// `backends` must outlive the Runtime. `mappings`: Runtimes of one process that share it see shared
+// The Runtime keeps `backends`. `mappings`: Runtimes of one process that share it see shared
 // memory at the same addresses; null: a cache of its own.
 Result<std::unique_ptr<Runtime>> CreateGroupRuntime(
-    const Config& config, BackendRegistry* backends, const WaitOptions& options = {},
-    std::shared_ptr<MappingCache> mappings = nullptr);
+    const Config& config, std::shared_ptr<BackendRegistry> backends,
+    const WaitOptions& options = {}, std::shared_ptr<MappingCache> mappings = nullptr);
 
 }  // namespace ronde

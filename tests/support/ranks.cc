@@ -36,13 +36,10 @@ Config RankConfig(int rank, int size, const TempDir& dir) {
   return config;
 }
 
-BackendRegistry& Backends() {
-  static BackendRegistry registry = [] {
-    BackendRegistry backends;
-    backends.Add(shm::MakeShmBackend());
-    return backends;
-  }();
-  return registry;
+std::shared_ptr<BackendRegistry> Backends() {
+  auto backends = std::make_shared<BackendRegistry>();
+  backends->Add(shm::MakeShmBackend());
+  return backends;
 }
 
 void RunRankThreads(int size, const RankFn& fn, const std::function<void(Config&)>& adjust) {
@@ -55,7 +52,7 @@ void RunRankThreads(int size, const RankFn& fn, const std::function<void(Config&
       Config config = RankConfig(rank, size, dir);
       if (adjust) adjust(config);
       Result<std::unique_ptr<Runtime>> runtime =
-          CreateGroupRuntime(config, &Backends(), {}, mappings);
+          CreateGroupRuntime(config, Backends(), {}, mappings);
       EXPECT_TRUE(runtime.ok()) << runtime.status().ToString();
       if (runtime.ok()) {
         fn(**runtime);
@@ -78,7 +75,7 @@ std::vector<RankExit> RunRankProcesses(int size, const RankFn& fn,
     if (pid == 0) {
       Config config = RankConfig(rank, size, dir);
       if (adjust) adjust(config);
-      Result<std::unique_ptr<Runtime>> runtime = CreateGroupRuntime(config, &Backends());
+      Result<std::unique_ptr<Runtime>> runtime = CreateGroupRuntime(config, Backends());
       EXPECT_TRUE(runtime.ok()) << runtime.status().ToString();
       if (runtime.ok()) fn(**runtime);
       if (runtime.ok()) (*runtime)->Shutdown();

@@ -29,7 +29,7 @@ class TempDir {
 Config RankConfig(int rank, int size, const TempDir& dir);
 
 // The backends that Ronde links in.
-BackendRegistry& Backends();
+std::shared_ptr<BackendRegistry> Backends();
 
 using RankFn = std::function<void(Runtime&)>;
 

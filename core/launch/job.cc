@@ -120,11 +120,10 @@ class Job {
   int threads_ = 1;
   Environment base_;
   JobIdentity identity_;
-  // In order of construction; the folder goes last.
-  std::optional<PrivateDirectory> directory_;
   std::optional<SignalReader> signals_;
   std::unique_ptr<Relay> relay_;
   std::unique_ptr<Keeper> keeper_;
+  std::optional<PrivateDirectory> directory_;  // removed while the keeper still watches
   std::unique_ptr<Supervisor> supervisor_;
 };
 
@@ -140,7 +139,13 @@ Status Job::Prepare() {
   Result<SignalReader> signals = SignalReader::Open();
   RONDE_RETURN_IF_ERROR(signals.status());
   signals_.emplace(*std::move(signals));
-  Result<PrivateDirectory> directory = PrivateDirectory::Create();
+  Result<std::string> path = PrivateDirectory::ChoosePath();
+  RONDE_RETURN_IF_ERROR(path.status());
+  // Before the folder is there, so that it never is without somebody to remove it.
+  Result<std::unique_ptr<Keeper>> keeper = Keeper::Start(*path);
+  RONDE_RETURN_IF_ERROR(keeper.status());
+  keeper_ = *std::move(keeper);
+  Result<PrivateDirectory> directory = PrivateDirectory::Create(*std::move(path));
   RONDE_RETURN_IF_ERROR(directory.status());
   directory_.emplace(*std::move(directory));
   Result<JobIdentity> identity = MakeIdentity(options_.ranks, *directory_);
@@ -150,9 +155,6 @@ Status Job::Prepare() {
   relay_ = std::make_unique<Relay>(
       RelayOptions{options_.ranks, options_.prefix && options_.ranks > 1, options_.quiet});
   RONDE_RETURN_IF_ERROR(relay_->Open(options_.output_dir));
-  Result<std::unique_ptr<Keeper>> keeper = Keeper::Start(directory_->path());
-  RONDE_RETURN_IF_ERROR(keeper.status());
-  keeper_ = *std::move(keeper);
   // Orphaned grandchildren become ours, so that we see when a rank's group has emptied.
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return Status::FromErrno("prctl");
   return Status::Ok();

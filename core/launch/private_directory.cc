@@ -44,7 +44,7 @@ std::string PrivateDirectory::socket_path() const {
   return path_ + kSocketName;
 }
 
-Result<PrivateDirectory> PrivateDirectory::Create() {
+Result<std::string> PrivateDirectory::ChoosePath() {
   const char* variable = std::getenv("TMPDIR");
   const std::string where = variable != nullptr && *variable != '\0' ? variable : "/tmp";
   std::error_code error;
@@ -61,6 +61,10 @@ Result<PrivateDirectory> PrivateDirectory::Create() {
                     "most {} bytes",
                     where, path, kSocketName, sizeof(sockaddr_un::sun_path) - 1));
   }
+  return path;
+}
+
+Result<PrivateDirectory> PrivateDirectory::Create(std::string path) {
   if (mkdir(path.c_str(), 0700) != 0) {
     return Status::FromErrno(fmt::format("cannot create the folder '{}'", path));
   }

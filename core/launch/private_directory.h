@@ -11,9 +11,11 @@ namespace ronde::launch {
 // killed, the Keeper removes it.
 class PrivateDirectory {
  public:
-  // Makes ronde-<uid>-<pid>-<start time of the process> under $TMPDIR, or /tmp, with mode 0700.
-  // Fails when it exists already, or when a socket's path in it would be too long.
-  static Result<PrivateDirectory> Create();
+  // Where this process's folder goes: ronde-<uid>-<pid>-<start time of the process> under $TMPDIR,
+  // or /tmp. Absolute. Fails when the path of a socket in it would be too long.
+  static Result<std::string> ChoosePath();
+  // Makes it, with mode 0700. Fails when it exists already.
+  static Result<PrivateDirectory> Create(std::string path);
 
   PrivateDirectory(PrivateDirectory&& other) noexcept;
   PrivateDirectory& operator=(PrivateDirectory&&) = delete;

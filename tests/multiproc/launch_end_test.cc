@@ -138,7 +138,7 @@ TEST_F(LaunchEndTest, CtrlCDoesNotWaitForAReaderWhoDoesNotRead) {
   const UniqueFd writer(ends[1]);
   Launched::Options process;
   process.stdout_fd = writer.get();
-  Launched job = Start(2, {}, "echo ready >&2; exec yes", process);
+  Launched job = Start(2, {}, "echo ready >&2; while true; do echo y; done", process);
   ASSERT_TRUE(Eventually([&] { return job.err().find("[1] ready") != std::string::npos; }));
   usleep(100'000);  // let the pipes fill; the outcome does not depend on it
   kill(job.pid(), SIGINT);

@@ -133,12 +133,14 @@ TEST_F(LaunchStartTest, UsageErrorsNameValueAndWhatIsAllowed) {
 }
 
 TEST_F(LaunchStartTest, TheCommandsOwnOptionsAreLeftAlone) {
-  Launched job = StartRonde({"run", "-n", "1", "sh", "-c", "echo $*", "x", "-n", "5", "--", "-q"});
+  Launched job =
+      StartRonde({"run", "-n", "1", "sh", "-c", "printf '%s ' \"$@\"", "x", "-n", "5", "--", "-q"});
   EXPECT_EQ(job.Wait(), 0) << job.err();
-  EXPECT_EQ(job.out(), "-n 5 -- -q\n");
-  Launched separated = StartRonde({"run", "-n", "1", "--", "sh", "-c", "echo $*", "x", "--", "-n"});
+  EXPECT_EQ(job.out(), "-n 5 -- -q ");
+  Launched separated =
+      StartRonde({"run", "-n", "1", "--", "sh", "-c", "printf '%s ' \"$@\"", "x", "--", "-n"});
   EXPECT_EQ(separated.Wait(), 0) << separated.err();
-  EXPECT_EQ(separated.out(), "-- -n\n");
+  EXPECT_EQ(separated.out(), "-- -n ");
 }
 
 TEST_F(LaunchStartTest, AnUnusableTemporaryFolderIsNamed) {

@@ -23,6 +23,8 @@ struct Names {
   PyObject* dtype = PyUnicode_InternFromString("dtype");
   PyObject* shape = PyUnicode_InternFromString("shape");
   PyObject* stride = PyUnicode_InternFromString("stride");
+  PyObject* layout = PyUnicode_InternFromString("layout");
+  PyObject* device = PyUnicode_InternFromString("device");
   PyObject* is_cpu = PyUnicode_InternFromString("is_cpu");
 };
 
@@ -55,9 +57,15 @@ void* AddressOf(nb::handle tensor) {
   return PyLong_AsVoidPtr(address.ptr());
 }
 
+std::string Text(nb::handle object) {
+  return nb::str(object).c_str();
+}
+
 std::string Describe(nb::handle tensor) {
-  return fmt::format("{} {}", nb::str(Attr(tensor, TheNames().dtype)).c_str(),
-                     nb::str(nb::list(Attr(tensor, TheNames().shape))).c_str());
+  const Names& names = TheNames();
+  return fmt::format("{} {} ({}, on {})", Text(Attr(tensor, names.dtype)),
+                     Text(nb::list(Attr(tensor, names.shape))), Text(Attr(tensor, names.layout)),
+                     Text(Attr(tensor, names.device)));
 }
 
 }  // namespace
@@ -78,7 +86,8 @@ void GradientSet::Bind(int t, nb::object slot_tensor) {
   entry.shape = Attr(slot_tensor, TheNames().shape);
   entry.strides = Call(slot_tensor, TheNames().stride);
   entry.copy = slot_tensor.attr("copy_");
-  entry.tensor = std::move(slot_tensor);
+  entry.base = std::move(slot_tensor);
+  entry.tensor = entry.base.attr("detach")();
 }
 
 nb::object GradientSet::SlotTensor(int t) const {
@@ -108,6 +117,8 @@ void GradientSet::Contribute(int t, nb::handle param) {
           "backward_passes_per_step or no_sync(), or call zero_grad() between";
     }
   } else if (CopyIn(entry, grad, &why)) {
+    // Module.to() and the like re-point a .grad that they find, which may have been our tensor.
+    if (AddressOf(entry.tensor) != entry.data) entry.tensor = entry.base.attr("detach")();
     if (PyObject_SetAttr(param.ptr(), TheNames().grad, entry.tensor.ptr()) != 0) {
       throw nb::python_error();
     }
@@ -121,9 +132,7 @@ bool GradientSet::CopyIn(const Entry& entry, nb::handle grad, std::string* why) 
   void* const data = AddressOf(grad);
   if (!Attr(grad, names.dtype).is(entry.dtype) || !Attr(grad, names.shape).equal(entry.shape) ||
       (data == nullptr && entry.bytes != 0)) {
-    *why = fmt::format("its gradient is {}, layout {}, device {}; declared was {}", Describe(grad),
-                       nb::str(grad.attr("layout")).c_str(), nb::str(grad.attr("device")).c_str(),
-                       Describe(entry.tensor));
+    *why = fmt::format("its gradient is {}, declared was {}", Describe(grad), Describe(entry.base));
     return false;
   }
   if (!Call(grad, names.stride).equal(entry.strides)) {
@@ -211,6 +220,7 @@ void RegisterGradients(nb::module_& module) {
       .def("set_begin", &GradientSet::SetBegin)
       .def("end_backward", &GradientSet::EndBackward)
       .def("contribute", &GradientSet::Contribute)
+      .def("grad_tensor", &GradientSet::GradTensor)
       .def("absent", &GradientSet::Absent)
       .def("finish", &GradientSet::Finish)
       .def("raise_mismatches", &GradientSet::RaiseMismatches)

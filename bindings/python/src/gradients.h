@@ -48,6 +48,8 @@ class GradientSet {
   // Raises Mismatch when the last round's result of a tensor is none.
   void RaiseMismatches() const;
 
+  // What .grad becomes for tensor `t`.
+  nb::object GradTensor(int t) const { return entries_.at(static_cast<size_t>(t)).tensor; }
   // Tensors that this rank has not contributed in the open round.
   std::vector<int> Absent() const;
   // Something was contributed since the last round, or its Finish was interrupted.
@@ -60,7 +62,8 @@ class GradientSet {
   struct Entry {
     void* data = nullptr;  // the slot
     size_t bytes = 0;
-    nb::object tensor;  // over the slot; the rest is read from it once
+    nb::object base;    // over the slot, ours alone; the rest is read from it once
+    nb::object tensor;  // the same for .grad
     nb::object dtype;
     nb::object shape;
     nb::object strides;

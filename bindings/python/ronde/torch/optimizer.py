@@ -65,11 +65,9 @@ class _Rounds:
         self._set = _core.declare(
             session(), next_set_name(), declared, op, 1.0 / predivide_factor, predivide_factor
         )
-        self._slots = []
         for t, (_, dims, _) in enumerate(declared):
             inverse = sorted(range(len(dims)), key=orders[t].__getitem__)
-            self._slots.append(self._set.slot_tensor(t).view(dims).permute(inverse))
-            self._set.bind(t, self._slots[t])
+            self._set.bind(t, self._set.slot_tensor(t).view(dims).permute(inverse))
 
         begin = weakref.WeakMethod(self._begin_backward)
         self._set.set_begin(lambda: _call(begin()))
@@ -109,7 +107,7 @@ class _Rounds:
         self._passes = 0
         self._ended += 1
         for t in self._set.finish():
-            self._params[t].grad = self._slots[t]
+            self._params[t].grad = self._set.grad_tensor(t)
         self._set.raise_mismatches()
 
     # What the optimizer calls.

@@ -1,0 +1,305 @@
+// Formats: how an element type lies in memory, in which type it is accumulated, and where scaling
+// happens (docs/numeric.md; see variant.h for how this is compiled).
+//
+// A format has Stored and Acc, kLanes (lanes of its widest vector), and two conversions:
+// Widen, from memory to the accumulation type, and Narrow, the way back, once per result. The
+// plain formats scale nothing; the others take their factors from the call's arguments. kUnroll is
+// the largest number of sources that gets code of its own: more where it is likelier to be used.
+#pragma once
+
+#include <limits>
+#include <type_traits>
+
+#include "core/kernels/float16.h"
+#include "core/kernels/reduce.h"
+#include "core/kernels/vector.h"
+
+namespace ronde::kernels {
+namespace {
+
+// Raw conversions of the four floating types.
+struct Float32 {
+  using Stored = float;
+  using Acc = float;
+  template <int L>
+  static Vec<float, L> Widen(Vec<float, L> v) {
+    return v;
+  }
+  template <int L>
+  static Vec<float, L> Narrow(Vec<float, L> v) {
+    return v;
+  }
+};
+
+struct Float64 {
+  using Stored = double;
+  using Acc = double;
+  template <int L>
+  static Vec<double, L> Widen(Vec<double, L> v) {
+    return v;
+  }
+  template <int L>
+  static Vec<double, L> Narrow(Vec<double, L> v) {
+    return v;
+  }
+};
+
+struct Float16 {
+  using Stored = uint16_t;
+  using Acc = float;
+  template <int L>
+  static Vec<float, L> Widen(Vec<uint16_t, L> v) {
+    return WidenFloat16<L>(v);
+  }
+  template <int L>
+  static Vec<uint16_t, L> Narrow(Vec<float, L> v) {
+    return NarrowFloat16<L>(v);
+  }
+};
+
+struct Bfloat16 {
+  using Stored = uint16_t;
+  using Acc = float;
+  template <int L>
+  static Vec<float, L> Widen(Vec<uint16_t, L> v) {
+    return WidenBfloat16<L>(v);
+  }
+  template <int L>
+  static Vec<uint16_t, L> Narrow(Vec<float, L> v) {
+    return NarrowBfloat16<L>(v);
+  }
+};
+
+template <class Raw>
+struct FloatPlain {
+  using Stored = typename Raw::Stored;
+  using Acc = typename Raw::Acc;
+  static constexpr int kLanes = kVectorBytes / sizeof(Acc);
+  static constexpr int kUnroll = 8;
+
+  explicit FloatPlain(const ReduceArgs&, int /*divisor*/) {}
+  template <int L>
+  Vec<Acc, L> Widen(Vec<Stored, L> v) const {
+    return Raw::template Widen<L>(v);
+  }
+  template <int L>
+  Vec<Stored, L> Narrow(Vec<Acc, L> v) const {
+    return Raw::template Narrow<L>(v);
+  }
+};
+
+template <class Raw>
+class FloatScaled {
+ public:
+  using Stored = typename Raw::Stored;
+  using Acc = typename Raw::Acc;
+  static constexpr int kLanes = kVectorBytes / sizeof(Acc);
+  static constexpr int kUnroll = 8;
+
+  FloatScaled(const ReduceArgs& args, int divisor)
+      : pre_(static_cast<Acc>(args.prescale)),
+        post_(static_cast<Acc>(args.postscale)),
+        divisor_(static_cast<Acc>(divisor)),
+        inverse_(1 / divisor_),
+        inverse_is_exact_((divisor & (divisor - 1)) == 0) {}
+
+  template <int L>
+  Vec<Acc, L> Widen(Vec<Stored, L> v) const {
+    return Raw::template Widen<L>(v) * pre_;
+  }
+  template <int L>
+  Vec<Stored, L> Narrow(Vec<Acc, L> v) const {
+    // Dividing by a power of two is multiplying by its inverse, bit for bit, and much faster.
+    v = inverse_is_exact_ ? v * inverse_ : v / divisor_;
+    return Raw::template Narrow<L>(v * post_);
+  }
+
+ private:
+  Acc pre_, post_, divisor_, inverse_;
+  bool inverse_is_exact_;
+};
+
+// Sums and products are computed in unsigned integers, which wrap; min and max in T itself.
+template <class T, class A>
+struct IntPlain {
+  using Stored = T;
+  using Acc = A;
+  static constexpr int kLanes = kVectorBytes / sizeof(T);
+  static constexpr int kUnroll = 2;
+
+  explicit IntPlain(const ReduceArgs&, int /*divisor*/) {}
+  template <int L>
+  Vec<A, L> Widen(Vec<T, L> v) const {
+    return Bits<Vec<A, L>>(v);
+  }
+  template <int L>
+  Vec<T, L> Narrow(Vec<A, L> v) const {
+    return Bits<Vec<T, L>>(v);
+  }
+};
+
+// Toward zero, saturated at T's limits, NaN to 0.
+template <class T, int L>
+inline Vec<T, L> Truncate(Vec<double, L> v) {
+  using V = Vec<double, L>;
+  if constexpr (sizeof(T) == 8) {
+    static_assert(L == 1);
+    if (v != v) return 0;
+    if (v >= 0x1p63) return std::numeric_limits<T>::max();
+    return v < -0x1p63 ? std::numeric_limits<T>::min() : static_cast<T>(v);
+  } else {
+    const V low = Splat<L>(static_cast<double>(std::numeric_limits<T>::min()));
+    const V high = Splat<L>(static_cast<double>(std::numeric_limits<T>::max()));
+    v = v != v ? V{} : v;
+    v = v < low ? low : v;
+    v = v > high ? high : v;
+    return Convert<T, L>(Convert<int32_t, L>(v));
+  }
+}
+
+template <class T, int L>
+inline Vec<T, L> ScaleInt(Vec<T, L> v, double factor) {
+  return Truncate<T, L>(Convert<double, L>(v) * factor);
+}
+
+// Narrow integers beside float64: a lane per double. In 16-byte registers (and for int64) that does
+// not pay.
+template <class T>
+constexpr int kLanesOfDouble = kVectorBytes == 16 || sizeof(T) == 8 ? 1 : kVectorBytes / 8;
+
+template <class T, class A>
+class IntScaled {
+ public:
+  using Stored = T;
+  using Acc = A;
+  static constexpr int kLanes = kLanesOfDouble<T>;
+  static constexpr int kUnroll = 0;
+
+  IntScaled(const ReduceArgs& args, int /*divisor*/) : pre_(args.prescale), post_(args.postscale) {}
+
+  template <int L>
+  Vec<A, L> Widen(Vec<T, L> v) const {
+    return Bits<Vec<A, L>>(pre_ == 1.0 ? v : ScaleInt<T, L>(v, pre_));
+  }
+  template <int L>
+  Vec<T, L> Narrow(Vec<A, L> v) const {
+    const auto result = Bits<Vec<T, L>>(v);
+    return post_ == 1.0 ? result : ScaleInt<T, L>(result, post_);
+  }
+
+ private:
+  double pre_, post_;
+};
+
+// Up to 32 bits: sums of integers are exact in float64, and a quotient of integers below 2^52 that
+// is no integer never rounds up to one, so the floor is exact too.
+template <class T>
+class IntAverage {
+ public:
+  using Stored = T;
+  using Acc = double;
+  static constexpr int kLanes = kLanesOfDouble<T>;
+  static constexpr int kUnroll = 0;
+
+  IntAverage(const ReduceArgs& args, int divisor)
+      : pre_(args.prescale), post_(args.postscale), divisor_(divisor) {}
+
+  template <int L>
+  Vec<double, L> Widen(Vec<T, L> v) const {
+    return Convert<double, L>(pre_ == 1.0 ? v : ScaleInt<T, L>(v, pre_));
+  }
+  template <int L>
+  Vec<T, L> Narrow(Vec<double, L> sum) const {
+    using V = Vec<double, L>;
+    const V quotient = sum / divisor_;
+    // First to an integer toward zero, then down by one where that went up.
+    const V whole = Convert<double, L>(Truncate<int32_t, L>(quotient));
+    const V floor = whole > quotient ? whole - 1.0 : whole;
+    const Vec<T, L> result = Truncate<T, L>(floor);
+    return post_ == 1.0 ? result : ScaleInt<T, L>(result, post_);
+  }
+
+ private:
+  double pre_, post_, divisor_;
+};
+
+class Int64Average {
+ public:
+  using Stored = int64_t;
+  using Acc = __int128;
+  static constexpr int kLanes = 1;
+  static constexpr int kUnroll = 0;
+
+  Int64Average(const ReduceArgs& args, int divisor)
+      : pre_(args.prescale), post_(args.postscale), divisor_(divisor) {}
+
+  template <int L>
+  __int128 Widen(int64_t v) const {
+    return pre_ == 1.0 ? v : ScaleInt<int64_t, 1>(v, pre_);
+  }
+  template <int L>
+  int64_t Narrow(__int128 sum) const {
+    const auto low = static_cast<int64_t>(sum);
+    const __int128 quotient = low == sum ? Floor<int64_t>(low) : Floor<__int128>(sum);
+    const int64_t result = Saturate(quotient);
+    return post_ == 1.0 ? result : ScaleInt<int64_t, 1>(result, post_);
+  }
+
+ private:
+  template <class T>
+  T Floor(T sum) const {
+    return sum / divisor_ - (sum % divisor_ < 0);
+  }
+  static int64_t Saturate(__int128 v) {
+    using Limits = std::numeric_limits<int64_t>;
+    if (v > Limits::max()) return Limits::max();
+    return v < Limits::min() ? Limits::min() : static_cast<int64_t>(v);
+  }
+
+  double pre_, post_;
+  int divisor_;
+};
+
+struct BoolPlain {
+  using Stored = uint8_t;
+  using Acc = uint8_t;
+  static constexpr int kLanes = kVectorBytes;
+  static constexpr int kUnroll = 2;
+
+  explicit BoolPlain(const ReduceArgs&, int /*divisor*/) {}
+  template <int L>
+  Vec<uint8_t, L> Widen(Vec<uint8_t, L> v) const {
+    const auto one = Splat<L>(uint8_t{1});
+    return v < one ? v : one;
+  }
+  template <int L>
+  Vec<uint8_t, L> Narrow(Vec<uint8_t, L> v) const {
+    return v;
+  }
+};
+
+class BoolScaled {
+ public:
+  using Stored = uint8_t;
+  using Acc = uint8_t;
+  static constexpr int kLanes = kVectorBytes;
+  static constexpr int kUnroll = 0;
+
+  BoolScaled(const ReduceArgs& args, int /*divisor*/)
+      : pre_(args.prescale != 0), post_(args.postscale != 0) {}
+  template <int L>
+  Vec<uint8_t, L> Widen(Vec<uint8_t, L> v) const {
+    const auto one = Splat<L>(pre_);
+    return v < one ? v : one;
+  }
+  template <int L>
+  Vec<uint8_t, L> Narrow(Vec<uint8_t, L> v) const {
+    return v & post_;
+  }
+
+ private:
+  uint8_t pre_, post_;  // 0 or 1
+};
+
+}  // namespace
+}  // namespace ronde::kernels

@@ -1,0 +1,29 @@
+// The subcommands of `ronde`: one function each, which adds the subcommand to the program.
+//
+// A subcommand runs while CLI11 parses, and leaves the program's exit status in *exit_status. Both
+// pointers must outlive the parsing. Called from main only.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace ronde::cli {
+
+// A backend that this build knows about.
+struct BackendReport {
+  std::string name;
+  bool loads = false;
+  std::string detail;  // what it is for, or why it does not load and what to install
+};
+using BackendLister = std::function<std::vector<BackendReport>()>;
+
+// `ronde run -n N [options] command...`
+void AddRunCommand(CLI::App* app, int* exit_status);
+
+// `ronde doctor`
+void AddDoctorCommand(CLI::App* app, BackendLister list_backends, int* exit_status);
+
+}  // namespace ronde::cli

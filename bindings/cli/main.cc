@@ -1,0 +1,38 @@
+// The command `ronde`.
+#include <cstdio>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "bindings/cli/commands.h"
+
+namespace {
+
+constexpr int kExitUsage = 2;
+
+// The error in Ronde's form: which command, what, and where to read more.
+int ReportUsageError(const CLI::App& app, const CLI::ParseError& error) {
+  std::string name = "ronde";
+  for (const CLI::App* used : app.get_subcommands()) name += " " + used->get_name();
+  fmt::print(stderr, "{}: {}\n{}: see '{} --help'\n", name, error.what(), name, name);
+  return kExitUsage;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Ronde: collective communication for data-parallel training.", "ronde");
+  app.set_version_flag("--version", "ronde " RONDE_VERSION);
+  app.require_subcommand(1);
+  int exit_status = 0;
+  ronde::cli::AddRunCommand(&app, &exit_status);
+  ronde::cli::AddDoctorCommand(
+      &app, [] { return std::vector<ronde::cli::BackendReport>(); }, &exit_status);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const bool is_request = error.get_exit_code() == 0;  // --help, --version
+    return is_request ? app.exit(error) : ReportUsageError(app, error);
+  }
+  return exit_status;
+}

@@ -89,6 +89,7 @@ void WorkState::Clear() {
   output_memory.clear();
   received_splits.clear();
   next = nullptr;
+  batch = nullptr;
 }
 
 WorkPool::~WorkPool() {

@@ -59,10 +59,11 @@ class WorkState {
   std::vector<std::shared_ptr<void>> output_memory;
   std::vector<int64_t> received_splits;
 
-  // The engine's: when it was submitted, its identity in its lane, the next in a queue.
+  // The engine's: when it was submitted, the next in a queue.
   int64_t submitted_ns = 0;
-  uint64_t signature = 0;
   WorkState* next = nullptr;
+  WorkState* batch = nullptr;  // the next work fused with this one
+  uint32_t id = 0;             // of its name
 
   // "allreduce 'fc.weight'" or "allreduce (unnamed)".
   std::string Describe() const;

@@ -75,7 +75,8 @@ class Runtime {
 // Joins the job that `config` describes, with the backends linked into this library (bindings/c).
 // Blocks until all ranks are there (kTimeout names the missing ones) or fails: InvalidArgument,
 // Mismatch (other version, job or rules), Internal.
-Result<std::unique_ptr<Runtime>> Open(const Config& config);
+// `options.keep_waiting` interrupts it as it does Runtime::Wait.
+Result<std::unique_ptr<Runtime>> Open(const Config& config, const WaitOptions& options = {});
 
 // What is linked in, and what could not be loaded and why; for `ronde doctor`.
 struct BackendReport {

@@ -1,0 +1,89 @@
+// Lane: a stream of collectives that every rank runs in the same order.
+//
+// The head operation goes through three states: posted (this rank's cell says what it means, and
+// carries its input when small), matched (all cells are there and their signatures agree; otherwise
+// the operation fails on every rank, with everybody's values), running (the backend has it).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/control/board.h"
+#include "core/control/description.h"
+#include "core/control/doorbell.h"
+#include "core/exec/backend.h"
+#include "core/exec/work_state.h"
+#include "core/plan/rules.h"
+
+namespace ronde {
+
+// Takes a finished work off a lane's hands (with the lane's reference).
+using CompleteFn = std::function<void(WorkState*, Status)>;
+// Ends the group with an error that this rank alone has met.
+using FailGroupFn = std::function<void(const Status&)>;
+
+// Owned by the engine; every method needs the token.
+class Lane {
+ public:
+  Lane(int index, const BackendContext& context, const RuleTable* rules,
+       std::unique_ptr<BackendLane> backend, CompleteFn complete, FailGroupFn fail_group);
+
+  // Appends a work, or a batch of works (linked by `batch`) that are fused into one collective.
+  // Takes over one reference of each.
+  void Enqueue(WorkState* work);
+
+  // Moves the head forward by one bounded step; true when something happened.
+  bool Step();
+
+  bool empty() const { return head_ == nullptr; }
+  // Does the backend work on the head right now, so that every rank's engine is needed?
+  bool running() const { return state_ == State::kRunning; }
+  const WorkState* head() const { return head_; }
+  // Ranks whose cells the head waits for.
+  std::vector<int> Missing() const;
+  // Completes everything with `error`.
+  void Fail(const Status& error);
+
+  int64_t messages() const { return posted_ + backend_->messages(); }
+
+ private:
+  enum class State : uint8_t { kNew, kPosted, kRunning };
+
+  void Post();
+  bool AllPosted() const;
+  void Match();
+  void Reject();
+  void Unfuse();
+  Status Begin();
+  Status PrepareGathered();
+  int64_t AgreedBytes() const;
+  void FinishPart();
+  void FinishHead(const Status& status);
+  OpView View() const;
+  bool whole_group() const;  // does one collective carry all tensors of the request?
+
+  const int index_;
+  const BackendContext context_;
+  const RuleTable* const rules_;
+  const std::unique_ptr<BackendLane> backend_;
+  const CompleteFn complete_;
+  const FailGroupFn fail_group_;
+
+  WorkState* head_ = nullptr;
+  WorkState* tail_ = nullptr;
+  State state_ = State::kNew;
+  uint64_t seq_ = 0;   // cells posted and completed
+  size_t part_ = 0;    // tensor of the head that is under way, where tensors go one by one
+  Status late_error_;  // found too late to tell the other ranks; this rank's work ends with it
+  int64_t posted_ = 0;
+
+  // The current collective's arguments; kept for their capacity.
+  std::vector<Tensor> tensors_;
+  std::vector<TensorView> inputs_;
+  std::vector<TensorView> outputs_;
+  std::vector<int64_t> counts_;
+};
+
+}  // namespace ronde

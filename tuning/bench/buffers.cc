@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/base/log.h"
+#include "tuning/bench/system.h"
 
 namespace ronde::bench {
 namespace {
@@ -22,12 +23,6 @@ int64_t RoundUp(int64_t bytes, int64_t unit) {
 }
 
 }  // namespace
-
-int64_t LastLevelCacheBytes() {
-  constexpr int64_t kDefault = 32 << 20;
-  const long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  return l3 > 0 ? l3 : kDefault;
-}
 
 int64_t RotationCopies(int64_t bytes, int64_t max_copies) {
   const int64_t stride = std::max(RoundUp(bytes, kAlignment), kAlignment);

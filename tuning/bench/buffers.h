@@ -11,9 +11,6 @@
 
 namespace ronde::bench {
 
-// Size of the last-level cache, 32 MiB where the system does not say.
-int64_t LastLevelCacheBytes();
-
 // How many buffers of `bytes` to go through so that they exceed the caches, at most `max_copies`.
 int64_t RotationCopies(int64_t bytes, int64_t max_copies);
 

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "tuning/bench/limit.h"
+#include "tuning/bench/system.h"
 
 namespace ronde::bench {
 namespace {

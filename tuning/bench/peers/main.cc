@@ -1,13 +1,10 @@
 // ronde-bench-peers: Ronde beside Open MPI and Gloo on this machine, interleaved.
 // See docs/benchmarks.md for how it measures and how to read it.
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -19,6 +16,7 @@
 #include "tuning/bench/peers/report.h"
 #include "tuning/bench/peers/sweep.h"
 #include "tuning/bench/sizes.h"
+#include "tuning/bench/system.h"
 
 namespace ronde::bench {
 namespace {
@@ -53,25 +51,6 @@ Result<std::vector<int64_t>> Sizes(const Options& options) {
   std::sort(sizes->begin(), sizes->end());
   sizes->erase(std::unique(sizes->begin(), sizes->end()), sizes->end());
   return sizes;
-}
-
-// Memory that could be allocated now without swapping; a large number when unknown.
-int64_t AvailableMemoryBytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string key;
-  int64_t kib = 0;
-  std::string unit;
-  while (file >> key >> kib && std::getline(file, unit)) {
-    if (key == "MemAvailable:") return kib * 1024;
-  }
-  return INT64_MAX;
-}
-
-Status WriteJson(const std::string& path, const nlohmann::json& json) {
-  std::ofstream file(path);
-  file << json.dump(1) << "\n";
-  file.flush();
-  return file ? Status::Ok() : Status::FromErrno(path);
 }
 
 // Measures and prints every size; rows of those done are in `*rows` even when it fails.
@@ -122,7 +101,7 @@ Status RunAll(const Options& options) {
   std::vector<PeersRow> rows;
   RONDE_RETURN_IF_ERROR(MeasureSizes(*sizes, field, options.rounds, &rows));
   if (options.json.empty()) return Status::Ok();
-  return WriteJson(options.json, PeersJson(rows));
+  return WriteTextFile(options.json, PeersJson(rows).dump(1) + "\n");
 }
 
 int Main(int argc, char** argv) {

@@ -11,6 +11,7 @@
 
 #include "ronde/status.h"
 
+#pragma GCC visibility push(default)
 namespace ronde {
 
 enum class Overlap : uint8_t { kAuto, kOn, kOff };
@@ -69,3 +70,4 @@ struct ConfigEntry {
 std::vector<ConfigEntry> DescribeConfig(const Config& config);
 
 }  // namespace ronde
+#pragma GCC visibility pop

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#pragma GCC visibility push(default)
 namespace ronde {
 
 // The values are part of the C ABI and of the wire format: append, never renumber.
@@ -67,3 +68,4 @@ std::optional<DType> ParseDType(std::string_view name);
 std::optional<ReduceOp> ParseReduceOp(std::string_view name);
 
 }  // namespace ronde
+#pragma GCC visibility pop

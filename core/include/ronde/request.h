@@ -10,6 +10,7 @@
 #include "ronde/status.h"
 #include "ronde/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace ronde {
 
 enum class OpKind : uint8_t {
@@ -84,3 +85,4 @@ struct Request {
 };
 
 }  // namespace ronde
+#pragma GCC visibility pop

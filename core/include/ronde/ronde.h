@@ -12,6 +12,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 #define RONDE_ABI_VERSION 1
 
@@ -91,10 +92,11 @@ ronde_code ronde_allreduce_start(ronde_runtime* runtime, const void* send, void*
                                  ronde_work** out);
 /* 1 when done, 0 when not; moves the engine forward by one bounded step. */
 int ronde_test(ronde_runtime* runtime, ronde_work* work);
-/* Waits, frees the work, returns its outcome. timeout_ms < 0: RONDE_TIMEOUT_S. On RONDE_TIMEOUT by
- * timeout_ms the work stays valid and in flight. */
+/* Waits, frees the work, returns its outcome. timeout_ms < 0: RONDE_TIMEOUT_S. With timeout_ms >=
+ * 0, RONDE_TIMEOUT frees nothing: wait again. */
 ronde_code ronde_wait(ronde_runtime* runtime, ronde_work* work, int64_t timeout_ms);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -13,6 +13,7 @@
 #include "ronde/status.h"
 #include "ronde/work.h"
 
+#pragma GCC visibility push(default)
 namespace ronde {
 
 // Totals since the Runtime was made.
@@ -87,3 +88,4 @@ struct BackendReport {
 std::vector<BackendReport> DescribeBackends();
 
 }  // namespace ronde
+#pragma GCC visibility pop

@@ -11,6 +11,7 @@
 #include "ronde/status.h"
 #include "ronde/work.h"
 
+#pragma GCC visibility push(default)
 namespace ronde {
 
 struct SetTensor {
@@ -75,3 +76,4 @@ class Set {
 };
 
 }  // namespace ronde
+#pragma GCC visibility pop

@@ -11,6 +11,7 @@
 #include <utility>
 #include <variant>
 
+#pragma GCC visibility push(default)
 namespace ronde {
 
 // Operation errors (kInvalidArgument, kMismatch, kUnsupported, kNotInitialized) fail one work; the
@@ -95,3 +96,4 @@ class [[nodiscard]] Result {
   } while (0)
 
 }  // namespace ronde
+#pragma GCC visibility pop

@@ -11,8 +11,11 @@
 #include "ronde/tensor.h"
 
 namespace ronde {
+class WorkState;  // the core's; not exported
+}
 
-class WorkState;
+#pragma GCC visibility push(default)
+namespace ronde {
 
 // Handle to a work; copies share it. Owned by whoever holds it; may outlive the Runtime (then it is
 // done). Any thread may call any method. To wait, see Runtime::Wait.
@@ -61,3 +64,4 @@ struct WaitOptions {
 };
 
 }  // namespace ronde
+#pragma GCC visibility pop

@@ -23,6 +23,10 @@ using BackendLister = std::function<std::vector<BackendReport>()>;
 // `ronde run -n N [options] command...`
 void AddRunCommand(CLI::App* app, int* exit_status);
 
+// `ronde bench COLLECTIVE [options]`. `arguments`: the program's own, with which it starts its
+// ranks.
+void AddBenchCommand(CLI::App* app, const std::vector<std::string>& arguments, int* exit_status);
+
 // `ronde doctor`
 void AddDoctorCommand(CLI::App* app, BackendLister list_backends, int* exit_status);
 

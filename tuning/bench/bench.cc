@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/clock.h"
+#include "core/plan/rules.h"
 #include "tuning/bench/sizes.h"
 #include "tuning/bench/statistics.h"
 #include "tuning/bench/system.h"
@@ -291,6 +292,19 @@ Result<std::optional<Placement>> Bench::MeasureClass() {
   return ClassifyPingPong(ping_pong_ns_);
 }
 
+// Who carried it out: the rules say so for private buffers; arenas have one schedule.
+void Bench::NameSchedule(Row* row) const {
+  row->backend = runtime_->size() == 1 ? "solo" : "shm";
+  row->schedule = runtime_->size() == 1 ? "copy" : "inplace";
+  if (runtime_->size() == 1 || row->buffers == Buffers::kArena) return;
+  const Result<RuleTable> rules = RuleTable::Make(runtime_->config().rules);
+  if (!rules.ok()) return;  // the Runtime has refused such rules
+  const Rule& rule =
+      rules->Find(row->kind, row->count * static_cast<int64_t>(DTypeSize(row->dtype)));
+  row->backend = rule.backend;
+  row->schedule = ScheduleName(rule.schedule);
+}
+
 void Bench::AddRows(const Size& size) {
   for (size_t p = 0; p < kNumPlacements; ++p) {
     for (size_t c = 0; c + 1 < size.candidates.size(); c += 2) {
@@ -309,6 +323,7 @@ void Bench::AddRows(const Size& size) {
       std::vector<double> times_us = candidate.times_ns[p];
       for (double& time : times_us) time /= 1000;
       row.time_us = Summarize(std::move(times_us));
+      NameSchedule(&row);
       row.wrong = candidate.wrong;
       row.limit_us = Summarize(limit.times_ns[p]).median / 1000;
       if (first()) fmt::print("{}", TableLine(row));

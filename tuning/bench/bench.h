@@ -64,6 +64,7 @@ class Bench {
   Result<std::vector<std::vector<int64_t>>> TimeSamples(Size* size);
   Result<std::optional<Placement>> MeasureClass();
   void AddRows(const Size& size);
+  void NameSchedule(Row* row) const;
   Status EnoughMemory(int64_t bytes, bool* enough);
   void Progress(const std::string& text) const;
   Status WriteJson() const;

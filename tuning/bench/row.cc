@@ -55,6 +55,8 @@ nlohmann::json RowJson(const Row& row) {
       {"ranks", row.ranks},
       {"buffers", BuffersName(row.buffers)},
       {"class", PlacementName(row.placement)},
+      {"backend", row.backend},
+      {"schedule", row.schedule},
       {"time_us",
        {{"min", row.time_us.min},
         {"median", row.time_us.median},

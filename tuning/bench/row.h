@@ -25,6 +25,8 @@ struct Row {
   int ranks = 1;
   Buffers buffers = Buffers::kPrivate;
   Placement placement = Placement::kNear;
+  std::string backend;  // that the rules choose, and its schedule
+  std::string schedule;
   Summary time_us;               // per call
   std::optional<int64_t> wrong;  // elements over all ranks; absent: not checked
   double limit_us = 0;           // the limit's median, from the same blocks

@@ -1,7 +1,7 @@
 #include "tuning/bench/sizes.h"
 
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
 
 #include <fmt/format.h>
 
@@ -24,12 +24,12 @@ double SuffixFactor(std::string_view suffix) {
 }  // namespace
 
 Result<int64_t> ParseSize(std::string_view text) {
-  const std::string copy(text);
-  char* end = nullptr;
-  const double number = std::strtod(copy.c_str(), &end);
-  const double bytes = number * SuffixFactor(end);
-  const bool starts_with_digit = !copy.empty() && copy[0] >= '0' && copy[0] <= '9';
-  if (!starts_with_digit || !(bytes >= 1) || bytes > kMaxBytes) {
+  double number = 0;
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, number);
+  const double bytes =
+      error == std::errc() ? number * SuffixFactor({end, static_cast<size_t>(last - end)}) : 0;
+  if (!(bytes >= 1) || bytes > kMaxBytes) {
     return Status::InvalidArgument(fmt::format(
         "size '{}' must be a number of bytes of at least 1, such as 64, 4K, 1.5M or 2G", text));
   }

@@ -6,7 +6,7 @@
 
 namespace ronde {
 
-Result<std::unique_ptr<Runtime>> Open(const Config& config) {
+Result<std::unique_ptr<Runtime>> Open(const Config& config, const WaitOptions&) {
   if (config.size == 1) return SoloRuntime::Create(config);
   return Status::Unsupported(
       fmt::format("a job of size {} needs a backend, and none is built in", config.size));

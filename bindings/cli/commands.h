@@ -22,6 +22,9 @@ using BackendLister = std::function<std::vector<BackendReport>()>;
 
 // `ronde run -n N [options] command...`
 void AddRunCommand(CLI::App* app, int* exit_status);
+// `words`, the program's arguments, may have "--" between the options of `run` and its command;
+// CLI11 would keep the rest from `run`, so it is taken out before parsing.
+void DropSeparator(const CLI::App& app, std::vector<std::string>* words);
 
 // `ronde bench COLLECTIVE [options]`. `arguments`: the program's own, with which it starts its
 // ranks.

@@ -60,7 +60,7 @@ struct Flags {
 
 void AddOptions(CLI::App* run, Flags* flags) {
   launch::JobOptions* job = &flags->job;
-  run->add_option("-n,--ranks", job->ranks, "Ranks to start on this host")
+  run->add_option("-n", job->ranks, "Ranks to start on this host")
       ->required()
       ->type_name("N")
       ->check(WholeNumber(1, launch::kMaxRanks));
@@ -91,13 +91,11 @@ void AddOptions(CLI::App* run, Flags* flags) {
   run->add_flag("--verbose", job->verbose, "Also report processes, places and success");
 }
 
-// CLI11 leaves everything from the first word that is no option of ours, or what follows "--".
+// CLI11 leaves everything from the first word that is no option of ours.
 void TakeCommand(const CLI::App& run, launch::JobOptions* job) {
   job->command = run.remaining();
-  const bool separated = !job->command.empty() && job->command.front() == "--";
-  if (separated) job->command.erase(job->command.begin());
   if (job->command.empty()) throw CLI::ParseError("a command to run is missing", 2);
-  if (!separated && job->command.front().starts_with("-")) {
+  if (job->command.front().starts_with("-")) {
     throw CLI::ParseError(fmt::format("unknown option '{}'", job->command.front()), 2);
   }
 }
@@ -121,6 +119,20 @@ void AddRunCommand(CLI::App* app, int* exit_status) {
     flags->job.grace_ms = static_cast<int64_t>(flags->grace_s * 1000);
     *exit_status = launch::RunJob(flags->job);
   });
+}
+
+void DropSeparator(const CLI::App& app, std::vector<std::string>* words) {
+  if (words->empty() || words->front() != "run") return;
+  const CLI::App* run = app.get_subcommand("run");
+  size_t i = 1;
+  while (i < words->size() && (*words)[i].starts_with("-") && (*words)[i] != "--") {
+    const CLI::Option* option = run->get_option_no_throw((*words)[i]);
+    const bool takes_value = option != nullptr && option->get_expected_max() > 0;
+    i += takes_value ? 2 : 1;
+  }
+  if (i < words->size() && (*words)[i] == "--") {
+    words->erase(words->begin() + static_cast<ptrdiff_t>(i));
+  }
 }
 
 }  // namespace ronde::cli

@@ -7,6 +7,8 @@
 
 #include <csignal>
 
+#include <fmt/format.h>
+
 #include "core/base/clock.h"
 #include "core/base/futex.h"
 
@@ -22,6 +24,13 @@ Watch::~Watch() {
 bool Watch::IsDead(const Board& board, int r) {
   return (board.alive(r).load(std::memory_order_seq_cst) & FUTEX_OWNER_DIED) != 0 &&
          board.phase(r).load(std::memory_order_seq_cst) != static_cast<uint32_t>(Phase::kLeft);
+}
+
+Status Watch::DeathOf(const Board& board, int r) {
+  return Status::PeerLost(fmt::format(
+      "rank {} (process {}) ended without leaving the job: killed, crashed, or exited without "
+      "shutdown",
+      r, board.process_id(r).load()));
 }
 
 Status Watch::Start() {
@@ -79,6 +88,7 @@ void Watch::Run() {
   head.list_op_pending = nullptr;
   const bool registered = syscall(SYS_set_robust_list, &head, sizeof(head)) == 0;
   if (registered) {
+    board_.process_id(rank_).store(static_cast<uint32_t>(getpid()), std::memory_order_seq_cst);
     own.store(static_cast<uint32_t>(syscall(SYS_gettid)), std::memory_order_seq_cst);
     board_.phase(rank_).store(static_cast<uint32_t>(Phase::kActive), std::memory_order_seq_cst);
   }

@@ -29,6 +29,8 @@ class Watch {
 
   // A rank that is dead (its futex says so) and had not left.
   static bool IsDead(const Board& board, int r);
+  // What everybody is told then.
+  static Status DeathOf(const Board& board, int r);
 
  private:
   void Run();

@@ -62,6 +62,8 @@ class BackendLane {
   // What this rank would like to tell all ranks with its next cell; rank 0's reaches everybody's
   // Start.
   virtual uint64_t Hint() { return 0; }
+  // Ranks that the running collective waits for.
+  virtual std::vector<int> Missing() const = 0;
   // Chunks published so far.
   virtual int64_t messages() const = 0;
 };

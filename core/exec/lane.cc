@@ -143,6 +143,7 @@ bool Lane::AllPosted() const {
 }
 
 std::vector<int> Lane::Missing() const {
+  if (state_ == State::kRunning) return backend_->Missing();
   std::vector<int> missing;
   if (state_ == State::kNew) return missing;
   for (int r = 0; r < context_.board.num_ranks(); ++r) {

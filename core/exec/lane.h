@@ -41,7 +41,7 @@ class Lane {
   // Does the backend work on the head right now, so that every rank's engine is needed?
   bool running() const { return state_ == State::kRunning; }
   const WorkState* head() const { return head_; }
-  // Ranks whose cells the head waits for.
+  // Ranks that the head waits for.
   std::vector<int> Missing() const;
   // Completes everything with `error`.
   void Fail(const Status& error);

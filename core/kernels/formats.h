@@ -1,10 +1,9 @@
 // Formats: how an element type lies in memory, in which type it is accumulated, and where scaling
 // happens (docs/numeric.md; see variant.h for how this is compiled).
 //
-// A format has Stored and Acc, kLanes (lanes of its widest vector), and two conversions:
-// Widen, from memory to the accumulation type, and Narrow, the way back, once per result. The
-// plain formats scale nothing; the others take their factors from the call's arguments. kUnroll is
-// the largest number of sources that gets code of its own: more where it is likelier to be used.
+// A format has Stored and Acc, kLanes (lanes of its widest vector), and two conversions: Widen,
+// from memory to the accumulation type, and Narrow, the way back, once per result. The plain
+// formats scale nothing; those with kScaled take their factors from the call's arguments.
 #pragma once
 
 #include <limits>
@@ -75,7 +74,8 @@ struct FloatPlain {
   using Stored = typename Raw::Stored;
   using Acc = typename Raw::Acc;
   static constexpr int kLanes = kVectorBytes / sizeof(Acc);
-  static constexpr int kUnroll = 8;
+  static constexpr bool kFloating = true;
+  static constexpr bool kScaled = false;
 
   explicit FloatPlain(const ReduceArgs&, int /*divisor*/) {}
   template <int L>
@@ -94,7 +94,8 @@ class FloatScaled {
   using Stored = typename Raw::Stored;
   using Acc = typename Raw::Acc;
   static constexpr int kLanes = kVectorBytes / sizeof(Acc);
-  static constexpr int kUnroll = 8;
+  static constexpr bool kFloating = true;
+  static constexpr bool kScaled = true;
 
   FloatScaled(const ReduceArgs& args, int divisor)
       : pre_(static_cast<Acc>(args.prescale)),
@@ -125,7 +126,8 @@ struct IntPlain {
   using Stored = T;
   using Acc = A;
   static constexpr int kLanes = kVectorBytes / sizeof(T);
-  static constexpr int kUnroll = 2;
+  static constexpr bool kFloating = false;
+  static constexpr bool kScaled = false;
 
   explicit IntPlain(const ReduceArgs&, int /*divisor*/) {}
   template <int L>
@@ -173,7 +175,8 @@ class IntScaled {
   using Stored = T;
   using Acc = A;
   static constexpr int kLanes = kLanesOfDouble<T>;
-  static constexpr int kUnroll = 0;
+  static constexpr bool kFloating = false;
+  static constexpr bool kScaled = true;
 
   IntScaled(const ReduceArgs& args, int /*divisor*/) : pre_(args.prescale), post_(args.postscale) {}
 
@@ -199,7 +202,8 @@ class IntAverage {
   using Stored = T;
   using Acc = double;
   static constexpr int kLanes = kLanesOfDouble<T>;
-  static constexpr int kUnroll = 0;
+  static constexpr bool kFloating = false;
+  static constexpr bool kScaled = true;
 
   IntAverage(const ReduceArgs& args, int divisor)
       : pre_(args.prescale), post_(args.postscale), divisor_(divisor) {}
@@ -228,7 +232,8 @@ class Int64Average {
   using Stored = int64_t;
   using Acc = __int128;
   static constexpr int kLanes = 1;
-  static constexpr int kUnroll = 0;
+  static constexpr bool kFloating = false;
+  static constexpr bool kScaled = true;
 
   Int64Average(const ReduceArgs& args, int divisor)
       : pre_(args.prescale), post_(args.postscale), divisor_(divisor) {}
@@ -264,7 +269,8 @@ struct BoolPlain {
   using Stored = uint8_t;
   using Acc = uint8_t;
   static constexpr int kLanes = kVectorBytes;
-  static constexpr int kUnroll = 2;
+  static constexpr bool kFloating = false;
+  static constexpr bool kScaled = false;
 
   explicit BoolPlain(const ReduceArgs&, int /*divisor*/) {}
   template <int L>
@@ -283,7 +289,8 @@ class BoolScaled {
   using Stored = uint8_t;
   using Acc = uint8_t;
   static constexpr int kLanes = kVectorBytes;
-  static constexpr int kUnroll = 0;
+  static constexpr bool kFloating = false;
+  static constexpr bool kScaled = true;
 
   BoolScaled(const ReduceArgs& args, int /*divisor*/)
       : pre_(args.prescale != 0), post_(args.postscale != 0) {}

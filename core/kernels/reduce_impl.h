@@ -60,10 +60,33 @@ constexpr int PowerOfTwoBelow(int n) {
   return power;
 }
 
+// How much code a kernel is worth: the sums (and averages) that training consists of get more
+// source counts of their own and the straightest stores, rare ones are short.
+template <class Op, class Format>
+constexpr bool kFastest = Format::kFloating&& std::is_same_v<Op, Sum>;
+template <class Op, class Format>
+constexpr bool kFast = kFastest<Op, Format> || !Format::kScaled;
+
+// The canonical tree over the vectors that p[0] .. p[n-1] hold at byte `at`, n = kEnd - kBegin.
+template <class Op, int L, int kBegin, int kEnd, class Format, class Pointer>
+[[gnu::always_inline]] inline Vec<typename Format::Acc, L> Tree(const Format& format,
+                                                                const Pointer* p, size_t at) {
+  if constexpr (kEnd - kBegin == 1) {
+    const char* source = static_cast<const char*>(p[kBegin]) + at;
+    return format.template Widen<L>(LoadVec<Vec<typename Format::Stored, L>>(source));
+  } else {
+    constexpr int kMiddle = kBegin + PowerOfTwoBelow(kEnd - kBegin);
+    return Op::Apply(Tree<Op, L, kBegin, kMiddle>(format, p, at),
+                     Tree<Op, L, kMiddle, kEnd>(format, p, at));
+  }
+}
+
 // N sources, known at compile time; their pointers stay in registers.
 template <int N>
 class Sources {
  public:
+  static constexpr bool kFixed = true;
+
   explicit Sources(const ReduceArgs& args) {
     for (int k = 0; k < N; ++k) p_[k] = static_cast<const char*>(args.srcs[k]);
   }
@@ -73,21 +96,10 @@ class Sources {
   [[gnu::always_inline]] void Reduce(const Format& format, size_t at,
                                      Vec<typename Format::Acc, L> (&x)[U]) const {
     constexpr size_t kBytes = L * sizeof(typename Format::Stored);
-    for (int u = 0; u < U; ++u) x[u] = Tree<Op, L, 0, N>(format, at + u * kBytes);
+    for (int u = 0; u < U; ++u) x[u] = Tree<Op, L, 0, N>(format, p_, at + u * kBytes);
   }
 
  private:
-  template <class Op, int L, int kBegin, int kEnd, class Format>
-  [[gnu::always_inline]] Vec<typename Format::Acc, L> Tree(const Format& format, size_t at) const {
-    if constexpr (kEnd - kBegin == 1) {
-      return format.template Widen<L>(LoadVec<Vec<typename Format::Stored, L>>(p_[kBegin] + at));
-    } else {
-      constexpr int kMiddle = kBegin + PowerOfTwoBelow(kEnd - kBegin);
-      return Op::Apply(Tree<Op, L, kBegin, kMiddle>(format, at),
-                       Tree<Op, L, kMiddle, kEnd>(format, at));
-    }
-  }
-
   const char* p_[N];
 };
 
@@ -95,36 +107,43 @@ class Sources {
 template <>
 class Sources<0> {
  public:
+  static constexpr bool kFixed = false;
+
   explicit Sources(const ReduceArgs& args) : p_(args.srcs), n_(args.num_srcs) {}
 
   template <class Op, int L, int U, class Format>
   [[gnu::always_inline]] void Reduce(const Format& format, size_t at,
                                      Vec<typename Format::Acc, L> (&x)[U]) const {
-    using Acc = Vec<typename Format::Acc, L>;
-    using Stored = Vec<typename Format::Stored, L>;
-    // Finished subtrees, largest first: their sizes are the binary digits of k.
-    Acc done[kMaxDepth][U];
+    // Finished subtrees, largest first: their sizes are the binary digits of the sources done.
+    Vec<typename Format::Acc, L> done[kMaxDepth][U];
     int depth = 0;
-    for (int k = 0; k < n_; ++k) {
-      const char* source = static_cast<const char*>(p_[k]) + at;
-      for (int u = 0; u < U; ++u) {
-        done[depth][u] = format.template Widen<L>(LoadVec<Stored>(source + u * sizeof(Stored)));
-      }
-      for (int digits = k; digits & 1; digits >>= 1) Merge<Op>(done, &depth);
+    int k = 0;
+    for (; k + 4 <= n_; k += 4) {
+      Push<Op, L, 4>(format, k, at, done[depth]);
+      for (int digits = k / 4; digits & 1; digits >>= 1) Merge<Op>(done, --depth);
       ++depth;
     }
-    --depth;
-    while (depth > 0) Merge<Op>(done, &depth);
+    if (n_ & 2) Push<Op, L, 2>(format, k, at, done[depth++]);
+    if (n_ & 1) Push<Op, L, 1>(format, n_ - 1, at, done[depth++]);
+    while (--depth > 0) Merge<Op>(done, depth - 1);
     for (int u = 0; u < U; ++u) x[u] = done[0][u];
   }
 
  private:
   static constexpr int kMaxDepth = 32;  // bits of an int
 
+  // out = the tree over the kSize sources from k.
+  template <class Op, int L, int kSize, int U, class Format>
+  [[gnu::always_inline]] void Push(const Format& format, int k, size_t at,
+                                   Vec<typename Format::Acc, L> (&out)[U]) const {
+    constexpr size_t kBytes = L * sizeof(typename Format::Stored);
+    for (int u = 0; u < U; ++u) out[u] = Tree<Op, L, 0, kSize>(format, p_ + k, at + u * kBytes);
+  }
+
+  // done[i] = done[i] with its right neighbour.
   template <class Op, class Acc, int U>
-  [[gnu::always_inline]] static void Merge(Acc (*done)[U], int* depth) {
-    --*depth;
-    for (int u = 0; u < U; ++u) done[*depth][u] = Op::Apply(done[*depth][u], done[*depth + 1][u]);
+  [[gnu::always_inline]] static void Merge(Acc (*done)[U], int i) {
+    for (int u = 0; u < U; ++u) done[i][u] = Op::Apply(done[i][u], done[i + 1][u]);
   }
 
   const void* const* p_;
@@ -168,7 +187,9 @@ template <class Op, class Format, class Srcs>
   constexpr int kNarrow = 16 / sizeof(typename Format::Acc);
   size_t at = 0;
   if constexpr (kWide > 1) {
-    at += Groups<false, Op, kWide, 4>(format, srcs, dsts, src_at, dst_at, bytes);
+    if constexpr (kFast<Op, Format>) {
+      at += Groups<false, Op, kWide, 4>(format, srcs, dsts, src_at, dst_at, bytes);
+    }
     at += Groups<false, Op, kWide, 1>(format, srcs, dsts, src_at + at, dst_at + at, bytes - at);
   }
   if constexpr (kWide > kNarrow && kNarrow > 1) {
@@ -177,19 +198,66 @@ template <class Op, class Format, class Srcs>
   Groups<false, Op, 1, 1>(format, srcs, dsts, src_at + at, dst_at + at, bytes - at);
 }
 
-// Around the caches, by way of a buffer that stays in the first one: so the destinations' lines
-// need not coincide, and the code is that of the ordinary stores.
+// Whether all destinations reach a line of the cache after the same whole number of elements.
+inline bool AlignedAlike(Destinations dsts, size_t element_bytes) {
+  const size_t head = BytesToLine(dsts.p[0]);
+  for (int d = 1; d < dsts.n; ++d) {
+    if (BytesToLine(dsts.p[d]) != head) return false;
+  }
+  return head % element_bytes == 0;
+}
+
+// Around the caches, straight from the registers. REQUIRES: AlignedAlike.
 template <class Op, class Format, class Srcs>
-[[gnu::noinline]] void StreamSpan(const Format& format, const Srcs& srcs, Destinations dsts,
-                                  size_t bytes) {
+[[gnu::noinline]] void StreamAligned(const Format& format, const Srcs& srcs, Destinations dsts,
+                                     size_t bytes) {
+  constexpr int kLanes = Format::kLanes;
+  size_t at = BytesToLine(dsts.p[0]);
+  if (at > bytes) at = bytes;
+  if (at > 0) Span<Op>(format, srcs, dsts, 0, 0, at);
+  at += Groups<true, Op, kLanes, 4>(format, srcs, dsts, at, at, bytes - at);
+  if (at < bytes) Span<Op>(format, srcs, dsts, at, at, bytes - at);
+}
+
+// A reduction without its types.
+struct AnySpan {
+  void (*span)(const void* format, const void* srcs, Destinations dsts, size_t src_at,
+               size_t bytes);  // to the destinations' begin
+  const void* format;
+  const void* srcs;
+};
+
+template <class Op, class Format, class Srcs>
+AnySpan Erase(const Format& format, const Srcs& srcs) {
+  return {[](const void* f, const void* s, Destinations dsts, size_t src_at, size_t bytes) {
+            Span<Op>(*static_cast<const Format*>(f), *static_cast<const Srcs*>(s), dsts, src_at, 0,
+                     bytes);
+          },
+          &format, &srcs};
+}
+
+// Around the caches by way of a buffer that stays in the first one: whatever the destinations'
+// alignments, and with the code of the ordinary stores.
+[[gnu::noinline]] inline void StreamBuffered(const AnySpan& any, Destinations dsts, size_t bytes) {
   constexpr size_t kBlock = 8192;
   alignas(kLineBytes) char buffer[kBlock];
   void* buffers[] = {buffer};
   for (size_t at = 0; at < bytes; at += kBlock) {
     const size_t block = bytes - at < kBlock ? bytes - at : kBlock;
-    Span<Op>(format, srcs, Destinations{buffers, 1}, at, 0, block);
+    any.span(any.format, any.srcs, Destinations{buffers, 1}, at, block);
     for (int d = 0; d < dsts.n; ++d) StreamBytes(static_cast<char*>(dsts.p[d]) + at, buffer, block);
   }
+}
+
+template <class Op, class Format, class Srcs>
+inline void Stream(const Format& format, const Srcs& srcs, Destinations dsts, size_t bytes) {
+  if constexpr (Srcs::kFixed && kFastest<Op, Format>) {
+    if (AlignedAlike(dsts, sizeof(typename Format::Stored))) {
+      StreamAligned<Op>(format, srcs, dsts, bytes);
+      return FenceStreams();
+    }
+  }
+  StreamBuffered(Erase<Op>(format, srcs), dsts, bytes);
   FenceStreams();
 }
 
@@ -199,7 +267,7 @@ inline void ReduceFrom(const Format& format, const ReduceArgs& args) {
   const Destinations dsts{args.dsts, args.num_dsts};
   const size_t bytes = args.count * sizeof(typename Format::Stored);
   if (args.store == Store::kStreaming) {
-    StreamSpan<Op>(format, srcs, dsts, bytes);
+    Stream<Op>(format, srcs, dsts, bytes);
   } else {
     Span<Op>(format, srcs, dsts, 0, 0, bytes);
   }
@@ -207,10 +275,10 @@ inline void ReduceFrom(const Format& format, const ReduceArgs& args) {
 
 template <class Op, class Format>
 inline void ReduceWith(const Format& format, const ReduceArgs& args) {
-  if constexpr (Format::kUnroll >= 2) {
+  if constexpr (kFast<Op, Format>) {
     if (args.num_srcs == 2) return ReduceFrom<Op, 2>(format, args);
   }
-  if constexpr (Format::kUnroll >= 8 && std::is_same_v<Op, Sum>) {
+  if constexpr (kFastest<Op, Format>) {
     if (args.num_srcs == 3) return ReduceFrom<Op, 3>(format, args);
     if (args.num_srcs == 4) return ReduceFrom<Op, 4>(format, args);
     if (args.num_srcs == 8) return ReduceFrom<Op, 8>(format, args);
@@ -364,6 +432,7 @@ void StreamAddFenced(float* c, const float* a, const float* b, size_t count) {
 
 void AddBoth(float* a, float* b, size_t count) {
   size_t i = 0;
+#pragma GCC unroll 4
   for (; i + kVectorBytes / 4 <= count; i += kVectorBytes / 4) {
     const Floats sum = LoadVec<Floats>(reinterpret_cast<const char*>(a + i)) +
                        LoadVec<Floats>(reinterpret_cast<const char*>(b + i));

@@ -220,7 +220,7 @@ int Job::Run() {
   }
   if (relay_ == nullptr) relay_ = std::make_unique<Relay>(RelayOptions{});
   relay_->Say(fmt::format("ronde run: {}", status.message()));
-  relay_->DrainConsoles(signals_ ? &*signals_ : nullptr);
+  relay_->DrainConsoles(signals_ ? &*signals_ : nullptr, -1);
   if (exec_errno == 0) {
     return status.code() == Code::kInvalidArgument ? kExitUsage : kExitCannotStart;
   }

@@ -198,13 +198,13 @@ void Relay::FinishStreams(int64_t now_ns) {
   }
 }
 
-void Relay::DrainConsoles(SignalReader* signals) {
+void Relay::DrainConsoles(SignalReader* signals, int patience_ms) {
   for (Sink* sink : {&out_sink_, err_sink_.get()}) {
     if (sink == nullptr) continue;
     for (sink->Flush(); sink->pending_bytes() > 0; sink->Flush()) {
       pollfd fds[] = {{sink->poll_fd(), POLLOUT, 0},
                       {signals != nullptr ? signals->fd() : -1, POLLIN, 0}};
-      poll(fds, 2, -1);
+      if (poll(fds, 2, patience_ms) == 0) return;
       if (fds[1].revents == 0) continue;
       while (const std::optional<int> signal = signals->Next()) {
         if (IsEndingSignal(*signal)) return;

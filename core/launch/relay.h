@@ -50,9 +50,9 @@ class Relay {
 
   // Reads what is left in the pipes, without waiting for whoever still holds them, and closes them.
   void FinishStreams(int64_t now_ns);
-  // Writes what is queued, waiting for slow readers; gives up when the user wants to end.
-  // `signals` may be null.
-  void DrainConsoles(SignalReader* signals);
+  // Writes what is queued. Waits for slow readers, but no longer than `patience_ms` (-1: for ever)
+  // for each next piece, and gives up when the user wants to end. `signals` may be null.
+  void DrainConsoles(SignalReader* signals, int patience_ms);
 
   std::vector<std::string> last_stderr(int rank) const;
 

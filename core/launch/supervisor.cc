@@ -76,7 +76,8 @@ int Supervisor::Run() {
   if (status != 0 || options_.verbose) {
     for (const std::string& line : Summarize(end_)) relay_->Say(line);
   }
-  relay_->DrainConsoles(signals_);
+  // An interrupted job does not wait for a pager that nobody scrolls.
+  relay_->DrainConsoles(signals_, end_.interrupt_signal != 0 ? 500 : -1);
   return status;
 }
 

@@ -147,9 +147,10 @@ const Rule& RuleTable::Find(OpKind kind, int64_t bytes) const {
 std::string RuleTable::ToString() const {
   std::string text;
   for (const Rule& rule : rules_) {
-    text += fmt::format("{}:{}-{}={}/{}{}\n", OpKindName(rule.kind), SizeText(rule.low_bytes),
-                        SizeText(rule.high_bytes), rule.backend, ScheduleName(rule.schedule),
-                        rule.chunk_bytes ? "@" + SizeText(rule.chunk_bytes) : "");
+    text += fmt::format(
+        "{}:{}-{}={}/{}{}\n", OpKindName(rule.kind), SizeText(rule.low_bytes),
+        SizeText(rule.high_bytes), rule.backend, ScheduleName(rule.schedule),
+        rule.chunk_bytes ? fmt::format("@{}", SizeText(rule.chunk_bytes)) : std::string());
   }
   return text;
 }

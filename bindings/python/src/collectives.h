@@ -1,0 +1,10 @@
+// Session.run and Session.submit: Python's arguments become a ronde::Request.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace ronde::python {
+
+void RegisterCollectives(nanobind::module_& module);
+
+}  // namespace ronde::python

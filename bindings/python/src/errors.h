@@ -1,0 +1,28 @@
+// Status becomes a Python exception: the class of ronde.errors that is named like its code.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "ronde/status.h"
+
+namespace ronde::python {
+
+namespace nb = nanobind;
+
+// The Python error indicator is set, for throwing. REQUIRES: the GIL, !status.ok().
+[[noreturn]] void Raise(const Status& status);
+
+inline void RaiseIfError(const Status& status) {
+  if (!status.ok()) Raise(status);
+}
+
+// For WaitOptions::keep_waiting: runs Python's signal handlers. False when one raised; the
+// exception stays set in this thread's Python state. Called without the GIL.
+bool CheckSignals();
+
+// Raises what CheckSignals left behind, if anything. REQUIRES: the GIL.
+inline void RaiseIfInterrupted() {
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+}
+
+}  // namespace ronde::python

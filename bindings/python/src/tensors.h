@@ -1,0 +1,36 @@
+// Python's tensors as ronde::Tensor, and back, without any framework's headers.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+
+#include "ronde/request.h"
+#include "ronde/status.h"
+#include "ronde/tensor.h"
+
+namespace ronde::python {
+
+namespace nb = nanobind;
+
+// Reads address, dtype, shape and layout of
+//   - whatever exports a buffer (a NumPy array, a bytearray), or
+//   - an object with PyTorch's attributes and a dtype that register_dtypes was told.
+// The caller keeps `object` alive while the view is used. `writable`: the memory will be written.
+// Unsupported: sparse, on another device, or of a dtype without an equivalent. InvalidArgument: not
+// a tensor, not contiguous, read-only. Texts read on after "tensor 0 ". REQUIRES: the GIL; clears
+// the Python errors that it meets.
+Status ReadTensor(nb::handle object, bool writable, Tensor* out);
+
+// A torch.Tensor (nb::pytorch) or numpy.ndarray (nb::numpy) over memory that `owner` keeps alive.
+// Raises ImportError when that framework is not there. REQUIRES: the GIL.
+nb::object MakeTorchTensor(const TensorView& view, const Shape& shape, std::shared_ptr<void> owner);
+nb::object MakeNumpyArray(const TensorView& view, const Shape& shape, std::shared_ptr<void> owner);
+
+// Raises ronde.Unsupported for a torch dtype that has no equivalent.
+DType DTypeOf(nb::handle torch_dtype);
+
+void RegisterTensors(nb::module_& module);
+
+}  // namespace ronde::python

@@ -26,6 +26,10 @@ void AddRunCommand(CLI::App* app, int* exit_status);
 // CLI11 would keep the rest from `run`, so it is taken out before parsing.
 void DropSeparator(const CLI::App& app, std::vector<std::string>* words);
 
+// `ronde bench COLLECTIVE [options]`. `arguments`: the program's own, with which it starts its
+// ranks.
+void AddBenchCommand(CLI::App* app, const std::vector<std::string>& arguments, int* exit_status);
+
 // `ronde doctor`
 void AddDoctorCommand(CLI::App* app, BackendLister list_backends, int* exit_status);
 

@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(0, 1);
   int exit_status = 0;
   ronde::cli::AddRunCommand(&app, &exit_status);
+  ronde::cli::AddBenchCommand(&app, {argv + 1, argv + argc}, &exit_status);
   ronde::cli::AddDoctorCommand(
       &app, [] { return std::vector<ronde::cli::BackendReport>(); }, &exit_status);
   try {

@@ -28,10 +28,10 @@ struct Header {
   uint64_t job_hash;
   uint64_t num_ranks;
   uint64_t staging_bytes;
-  alignas(kLine) std::atomic<uint64_t> abort;
+  alignas(kLine) std::atomic<uint64_t> abort;  // at kAbortOffset
   alignas(kLine) std::atomic<uint64_t> log_tail;
 };
-static_assert(sizeof(Header) <= kPage);
+static_assert(sizeof(Header) <= kPage && offsetof(Header, abort) == kAbortOffset);
 
 }  // namespace
 
@@ -109,9 +109,6 @@ Board::Member* Board::member(int r) const {
   return reinterpret_cast<Member*>(base_ + kPage) + r;
 }
 
-std::atomic<uint64_t>& Board::abort_word() const {
-  return reinterpret_cast<Header*>(base_)->abort;
-}
 char* Board::detail(int r) const {
   return member(r)->detail;
 }
@@ -145,20 +142,6 @@ std::atomic<uint64_t>& Board::log_tail() const {
   return reinterpret_cast<Header*>(base_)->log_tail;
 }
 
-CellHeader* Board::cell(int lane, uint64_t seq, int r) const {
-  const size_t index = (seq & 1) * static_cast<size_t>(num_ranks_) + static_cast<size_t>(r);
-  return reinterpret_cast<CellHeader*>(base_ + lanes_ + static_cast<size_t>(lane) * lane_stride_ +
-                                       index * kCellStride);
-}
-std::byte* Board::payload(int lane, uint64_t seq, int r) const {
-  return reinterpret_cast<std::byte*>(cell(lane, seq, r)) + sizeof(CellHeader);
-}
-std::byte* Board::descriptor(int lane, uint64_t seq, int r) const {
-  const auto ranks = static_cast<size_t>(num_ranks_);
-  const size_t index = (seq & 1) * ranks + static_cast<size_t>(r);
-  return base_ + lanes_ + static_cast<size_t>(lane) * lane_stride_ + 2 * ranks * kCellStride +
-         index * kDescriptorBytes;
-}
 std::byte* Board::staging(int lane) const {
   return base_ + lanes_ + (static_cast<size_t>(lane) + 1) * lane_stride_ -
          RoundUp(staging_bytes_, kPage);

@@ -18,6 +18,7 @@
 namespace ronde {
 
 inline constexpr size_t kLine = 128;  // two cache lines: the prefetcher fetches pairs
+inline constexpr size_t kAbortOffset = kLine;
 inline constexpr int kMaxLocalRanks = 248;
 
 // Who is at work in a rank's engine; written by the rank, read by whoever wonders whether to ring
@@ -69,7 +70,9 @@ class Board {
 
   // Abort: 0, or one Verdict packed. Written once by compare-and-swap from 0, by anybody; never
   // cleared.
-  std::atomic<uint64_t>& abort_word() const;
+  std::atomic<uint64_t>& abort_word() const {
+    return *reinterpret_cast<std::atomic<uint64_t>*>(base_ + kAbortOffset);
+  }
   // Why; written by rank r before it wins the abort word.
   char* detail(int r) const;
   static constexpr size_t kDetailBytes = 1024;
@@ -87,9 +90,16 @@ class Board {
   std::atomic<uint64_t>& log_cursor(int r) const;
 
   // Cells, double buffered by the parity of seq.
-  CellHeader* cell(int lane, uint64_t seq, int r) const;
-  std::byte* payload(int lane, uint64_t seq, int r) const;
-  std::byte* descriptor(int lane, uint64_t seq, int r) const;  // kDescriptorBytes
+  CellHeader* cell(int lane, uint64_t seq, int r) const {
+    return reinterpret_cast<CellHeader*>(lane_base(lane) + cell_index(seq, r) * kCellStride);
+  }
+  std::byte* payload(int lane, uint64_t seq, int r) const {
+    return reinterpret_cast<std::byte*>(cell(lane, seq, r)) + sizeof(CellHeader);
+  }
+  std::byte* descriptor(int lane, uint64_t seq, int r) const {  // kDescriptorBytes
+    return lane_base(lane) + 2 * static_cast<size_t>(num_ranks_) * kCellStride +
+           cell_index(seq, r) * kDescriptorBytes;
+  }
 
   std::byte* staging(int lane) const;
   size_t staging_bytes() const { return staging_bytes_; }
@@ -98,6 +108,12 @@ class Board {
   struct Member;
   struct Offsets;
   Member* member(int r) const;
+  std::byte* lane_base(int lane) const {
+    return base_ + lanes_ + static_cast<size_t>(lane) * lane_stride_;
+  }
+  size_t cell_index(uint64_t seq, int r) const {
+    return (seq & 1) * static_cast<size_t>(num_ranks_) + static_cast<size_t>(r);
+  }
 
   std::shared_ptr<Mapping> mapping_;
   std::byte* base_ = nullptr;

@@ -322,6 +322,61 @@ Status Engine::Run(WorkState* work, const WaitOptions& options) {
   return Wait(work, options);
 }
 
+bool Engine::RunInline(const Request& request, WorkState** adopted) {
+  *adopted = nullptr;
+  const bool barrier = request.kind == OpKind::kBarrier;
+  if (!request.name.empty()) return false;
+  if (!barrier) {
+    if (request.kind != OpKind::kAllreduce && request.kind != OpKind::kBroadcast) return false;
+    if (request.inputs.size() != 1 || request.outputs.size() != 1) return false;
+    const int64_t bytes = request.inputs[0].view.size_bytes();
+    if (rules_.Find(request.kind, bytes).schedule != Schedule::kOneShot) return false;
+  }
+  if (!token_.TryLock()) return false;
+  Acquired();
+  Lane* const lane = lanes_[kUnnamedLane].get();
+  if (stopped_ || abort_.raised() || !lane->empty() ||
+      submitted_.load(std::memory_order_seq_cst) != nullptr) {
+    Release();
+    return false;
+  }
+  lane->PostInline({request.kind,
+                    request.op,
+                    request.root,
+                    request.prescale,
+                    request.postscale,
+                    request.inputs,
+                    request.inputs.size(),
+                    {},
+                    {}});
+  int64_t budget_end = 0;
+  bool posted = lane->AllPosted();
+  for (uint64_t spins = 1; !posted; ++spins) {
+    Pause();
+    posted = lane->AllPosted();
+    if (posted || (spins % 64 != 0 && !context_.oversubscribed)) continue;
+    const int64_t now = NowNs();
+    if (budget_end == 0) budget_end = now + BudgetNs();
+    if (now > budget_end || abort_.raised()) break;
+    // Other operations of this rank may be what the missing ones wait for.
+    Step();
+  }
+  if (posted && lane->FinishInline(barrier ? TensorView{} : request.outputs[0])) {
+    works_.fetch_add(1, std::memory_order_relaxed);
+    if (!barrier) bytes_.fetch_add(request.inputs[0].view.size_bytes(), std::memory_order_relaxed);
+    Release();
+    return true;
+  }
+  WorkState* work = pool_->Take();
+  work->Assign(request);
+  work->submitted_ns = NowNs();
+  work->Ref();
+  lane->Adopt(work);
+  Release();
+  *adopted = work;
+  return false;
+}
+
 Status Engine::Wait(WorkState* work, const WaitOptions& options) {
   if (work->done()) return work->status;
   const int64_t deadline =

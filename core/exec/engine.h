@@ -50,6 +50,10 @@ class Engine {
   void Submit(WorkState* work);
   // Submit and Wait in one hold of the token.
   Status Run(WorkState* work, const WaitOptions& options);
+  // The same for a small valid request with nothing else in flight, wholly on this thread and
+  // without a work; false: not done. When it had to be posted before that showed, `adopted` is the
+  // work that carries it on (with a reference for the caller).
+  bool RunInline(const Request& request, WorkState** adopted);
   Status Wait(WorkState* work, const WaitOptions& options);
   // One bounded step, if the token is free.
   void Poll();

@@ -30,6 +30,7 @@ Shape WithRows(Shape shape, int64_t rows) {
 
 // The error's text without the operation's name, which whoever reports it adds.
 std::string_view Reason(const WorkState& work) {
+  if (work.invalid.ok()) return "";
   std::string_view text = work.invalid.message();
   const std::string prefix = work.Describe() + ": ";
   if (text.starts_with(prefix)) text.remove_prefix(prefix.size());
@@ -86,49 +87,50 @@ bool Lane::whole_group() const {
   return true;
 }
 
-OpView Lane::View() const {
-  OpView view{head_->kind,          head_->op,        head_->root,
-              head_->prescale,      head_->postscale, {},
-              head_->inputs.size(), head_->splits,    Reason(*head_)};
-  if (head_->batch != nullptr) {
-    view.tensors = tensors_;
-    view.group_size = tensors_.size();
-  } else if (whole_group()) {
-    view.tensors = head_->inputs;
-  } else if (part_ < head_->inputs.size()) {
-    view.tensors = std::span(head_->inputs).subspan(part_, 1);
-  }
-  return view;
-}
-
-void Lane::Post() {
+void Lane::SetView() {
+  view_ = OpView{head_->kind,          head_->op,        head_->root,
+                 head_->prescale,      head_->postscale, {},
+                 head_->inputs.size(), head_->splits,    Reason(*head_)};
   if (head_->batch != nullptr) {
     tensors_.clear();
     for (const WorkState* work = head_; work != nullptr; work = work->batch) {
       tensors_.insert(tensors_.end(), work->inputs.begin(), work->inputs.end());
     }
+    view_.tensors = tensors_;
+    view_.group_size = tensors_.size();
+  } else if (whole_group()) {
+    view_.tensors = head_->inputs;
+  } else if (part_ < head_->inputs.size()) {
+    view_.tensors = std::span(head_->inputs).subspan(part_, 1);
   }
-  const OpView view = View();
-  const uint64_t signature = Signature(view);
+}
+
+void Lane::Post() {
+  SetView();
+  PublishCell();
+  state_ = State::kPosted;
+}
+
+void Lane::PublishCell() {
+  const uint64_t signature = Signature(view_);
   CellHeader* cell = context_.board.cell(index_, seq_, context_.rank);
-  const int64_t bytes = TotalBytes(view.tensors);
+  const int64_t bytes = TotalBytes(view_.tensors);
   const bool carries = signature != 0 &&
-                       rules_->Find(view.kind, bytes).schedule == Schedule::kOneShot &&
-                       !(view.kind == OpKind::kBroadcast && view.root != context_.rank);
+                       rules_->Find(view_.kind, bytes).schedule == Schedule::kOneShot &&
+                       !(view_.kind == OpKind::kBroadcast && view_.root != context_.rank);
   if (carries) {
     std::byte* payload = context_.board.payload(index_, seq_, context_.rank);
-    for (const Tensor& tensor : view.tensors) {
+    for (const Tensor& tensor : view_.tensors) {
       const auto size = static_cast<size_t>(tensor.view.size_bytes());
       if (size != 0) std::memcpy(payload, tensor.view.data, size);
       payload += size;
     }
   }
-  EncodeDescription(view, context_.board.descriptor(index_, seq_, context_.rank));
+  EncodeDescription(view_, context_.board.descriptor(index_, seq_, context_.rank));
   cell->signature = signature;
   cell->hint = backend_->Hint();
   cell->seq.store(seq_ + 1, std::memory_order_seq_cst);
   ++posted_;
-  state_ = State::kPosted;
   // If this was the last cell, the others may be asleep.
   if (AllPosted()) context_.doorbell->RingOthers();
 }
@@ -154,13 +156,44 @@ std::vector<int> Lane::Missing() const {
   return missing;
 }
 
-void Lane::Match() {
+bool Lane::SignaturesAgree() const {
   const uint64_t mine = context_.board.cell(index_, seq_, context_.rank)->signature;
+  if (mine == 0) return false;
   for (int r = 0; r < context_.board.num_ranks(); ++r) {
-    if (mine == 0 || context_.board.cell(index_, seq_, r)->signature != mine) {
-      Reject();
-      return;
-    }
+    if (context_.board.cell(index_, seq_, r)->signature != mine) return false;
+  }
+  return true;
+}
+
+void Lane::PostInline(const OpView& view) {
+  view_ = view;
+  PublishCell();
+}
+
+bool Lane::FinishInline(const TensorView& output) {
+  if (!SignaturesAgree()) return false;
+  if (view_.kind != OpKind::kBarrier) {
+    Collective collective =
+        MakeCollective(rules_->Find(view_.kind, view_.tensors[0].view.size_bytes()));
+    collective.inputs = {&view_.tensors[0].view, 1};
+    collective.outputs = {&output, 1};
+    backend_->Start(collective);
+    RONDE_CHECK(backend_->Poll() == Progress::kDone);
+  }
+  ++seq_;
+  return true;
+}
+
+void Lane::Adopt(WorkState* work) {
+  Enqueue(work);
+  SetView();
+  state_ = State::kPosted;
+}
+
+void Lane::Match() {
+  if (!SignaturesAgree()) {
+    Reject();
+    return;
   }
   if (head_->kind == OpKind::kBarrier) {
     FinishPart();
@@ -207,10 +240,9 @@ void Lane::Unfuse() {
 }
 
 int64_t Lane::AgreedBytes() const {
-  const OpView view = View();
-  if (!SizesDiffer(view.kind)) return TotalBytes(view.tensors);
+  if (!SizesDiffer(view_.kind)) return TotalBytes(view_.tensors);
   int64_t bytes = 0;
-  const auto element = static_cast<int64_t>(DTypeSize(view.tensors[0].view.dtype));
+  const auto element = static_cast<int64_t>(DTypeSize(view_.tensors[0].view.dtype));
   for (int r = 0; r < context_.board.num_ranks(); ++r) {
     const Shape shape = EncodedShape(context_.board.descriptor(index_, seq_, r), 0);
     bytes = std::max(bytes, shape.count() * element);
@@ -218,24 +250,27 @@ int64_t Lane::AgreedBytes() const {
   return bytes;
 }
 
-Status Lane::Begin() {
-  const OpView view = View();
-  const Rule& rule = rules_->Find(view.kind, AgreedBytes());
+Collective Lane::MakeCollective(const Rule& rule) const {
   Collective collective;
-  collective.kind = view.kind;
-  collective.dtype = view.tensors[0].view.dtype;
-  collective.op = view.op;
-  collective.prescale = view.prescale;
-  collective.postscale = view.postscale;
-  collective.root = view.root;
+  collective.kind = view_.kind;
+  collective.dtype = view_.tensors[0].view.dtype;
+  collective.op = view_.op;
+  collective.prescale = view_.prescale;
+  collective.postscale = view_.postscale;
+  collective.root = view_.root;
   collective.schedule = rule.schedule;
   collective.chunk_bytes = rule.chunk_bytes;
   collective.seq = seq_;
   collective.hint = context_.board.cell(index_, seq_, 0)->hint;
+  return collective;
+}
+
+Status Lane::Begin() {
+  Collective collective = MakeCollective(rules_->Find(view_.kind, AgreedBytes()));
   inputs_.clear();
   outputs_.clear();
   counts_.clear();
-  for (const Tensor& tensor : view.tensors) inputs_.push_back(tensor.view);
+  for (const Tensor& tensor : view_.tensors) inputs_.push_back(tensor.view);
   Status status;
   if (whole_group()) {
     for (WorkState* work = head_; work != nullptr; work = work->batch) {

@@ -34,6 +34,15 @@ class Lane {
   // Takes over one reference of each.
   void Enqueue(WorkState* work);
 
+  // An operation that never becomes a work when all goes well: the caller posts it on an empty
+  // lane, waits for AllPosted, and finishes it. Otherwise (too long, signatures differ) it hands
+  // over a work with the same request, which goes on from there.
+  void PostInline(const OpView& view);
+  bool FinishInline(const TensorView& output);
+  void Adopt(WorkState* work);
+  // Are the cells of the posted operation all there?
+  bool AllPosted() const;
+
   // Moves the head forward by one bounded step; true when something happened.
   bool Step();
 
@@ -52,7 +61,7 @@ class Lane {
   enum class State : uint8_t { kNew, kPosted, kRunning };
 
   void Post();
-  bool AllPosted() const;
+  bool SignaturesAgree() const;
   void Match();
   void Reject();
   void Unfuse();
@@ -61,7 +70,9 @@ class Lane {
   int64_t AgreedBytes() const;
   void FinishPart();
   void FinishHead(const Status& status);
-  OpView View() const;
+  void SetView();
+  void PublishCell();
+  Collective MakeCollective(const Rule& rule) const;
   bool whole_group() const;  // does one collective carry all tensors of the request?
 
   const int index_;
@@ -78,6 +89,8 @@ class Lane {
   size_t part_ = 0;    // tensor of the head that is under way, where tensors go one by one
   Status late_error_;  // found too late to tell the other ranks; this rank's work ends with it
   int64_t posted_ = 0;
+
+  OpView view_{};  // of the head's current part, since it was posted
 
   // The current collective's arguments; kept for their capacity.
   std::vector<Tensor> tensors_;

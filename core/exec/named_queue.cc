@@ -85,6 +85,8 @@ void NamedQueue::ClaimBatch(WorkState* work) {
 }
 
 bool NamedQueue::Step() {
+  // An entry of the log names an operation that every rank has announced, this one included.
+  if (announced_.empty()) return false;
   bool progress = false;
   while (log_.Next(&batch_)) {
     progress = true;

@@ -127,7 +127,7 @@ Status RuleTable::Append(std::string_view text) {
   for (int k = 0; k < kNumOpKinds; ++k) {
     rule.kind = static_cast<OpKind>(k);
     if (kind_name != "*" && kind_name != OpKindName(rule.kind)) continue;
-    rules_.push_back(rule);
+    rules_[static_cast<size_t>(k)].push_back(rule);
     known = true;
   }
   if (!known) {
@@ -138,19 +138,22 @@ Status RuleTable::Append(std::string_view text) {
 }
 
 const Rule& RuleTable::Find(OpKind kind, int64_t bytes) const {
-  for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
-    if (rule->kind == kind && rule->low_bytes <= bytes && bytes <= rule->high_bytes) return *rule;
+  const std::vector<Rule>& rules = rules_[static_cast<size_t>(kind)];
+  for (auto rule = rules.rbegin(); rule != rules.rend(); ++rule) {
+    if (rule->low_bytes <= bytes && bytes <= rule->high_bytes) return *rule;
   }
-  return rules_.front();
+  return rules.front();
 }
 
 std::string RuleTable::ToString() const {
   std::string text;
-  for (const Rule& rule : rules_) {
-    text += fmt::format(
-        "{}:{}-{}={}/{}{}\n", OpKindName(rule.kind), SizeText(rule.low_bytes),
-        SizeText(rule.high_bytes), rule.backend, ScheduleName(rule.schedule),
-        rule.chunk_bytes ? fmt::format("@{}", SizeText(rule.chunk_bytes)) : std::string());
+  for (const std::vector<Rule>& rules : rules_) {
+    for (const Rule& rule : rules) {
+      text += fmt::format(
+          "{}:{}-{}={}/{}{}\n", OpKindName(rule.kind), SizeText(rule.low_bytes),
+          SizeText(rule.high_bytes), rule.backend, ScheduleName(rule.schedule),
+          rule.chunk_bytes ? fmt::format("@{}", SizeText(rule.chunk_bytes)) : std::string());
+    }
   }
   return text;
 }

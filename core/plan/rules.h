@@ -8,6 +8,7 @@
 // largest input.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -51,7 +52,7 @@ class RuleTable {
  private:
   Status Append(std::string_view text);
 
-  std::vector<Rule> rules_;
+  std::array<std::vector<Rule>, kNumOpKinds> rules_;  // by kind, later ones win
 };
 
 }  // namespace ronde

@@ -123,6 +123,16 @@ class GroupRuntime : public Runtime {
   }
 
   Status Run(const Request& request, const WaitOptions& options, Work* out) override {
+    RONDE_RETURN_IF_ERROR(Usable());
+    if (out == nullptr && ValidateRequest(request, config_.rank, config_.size).ok()) {
+      WorkState* adopted = nullptr;
+      if (engine_->RunInline(request, &adopted)) return Status::Ok();
+      if (adopted != nullptr) {
+        const Work handle(adopted);
+        adopted->Unref();
+        return engine_->Wait(adopted, options);
+      }
+    }
     Result<WorkState*> work = Prepare(request);
     if (!work.ok()) return work.status();
     const Work handle(*work);

@@ -25,6 +25,7 @@ constexpr uint64_t kChannelEvery = 64;          // steps between looks at the so
 constexpr uint64_t kPeersEvery = 1024;          // idle steps between looks at who is alive
 constexpr int kPendingWakeMs = 1000;            // the progress thread's look at deadlines
 constexpr int kFlushWakeMs = 1;
+constexpr int kRingGraceMs = 50;
 
 }  // namespace
 
@@ -406,6 +407,8 @@ Status Engine::Wait(WorkState* work, const WaitOptions& options) {
     }
     capped = !work->Park(std::min(kNapCapNs, deadline - NowNs()));
     if (work->done()) break;
+    // A ring that is on its way, on a machine too busy to deliver it, is not a lost one.
+    if (capped) capped = !doorbell_.RungWithin(kRingGraceMs);
     if (options.keep_waiting && !options.keep_waiting()) {
       outcome = Status::Aborted(
           fmt::format("{}: the wait was interrupted; it stays in flight", work->Describe()));

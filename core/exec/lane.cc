@@ -17,6 +17,11 @@ bool SizesDiffer(OpKind kind) {
   return kind == OpKind::kAllgather || kind == OpKind::kAlltoall;
 }
 
+// Has every rank's result the shape of its input?
+bool SameShape(OpKind kind) {
+  return kind == OpKind::kAllreduce || kind == OpKind::kBroadcast;
+}
+
 int64_t TotalBytes(std::span<const Tensor> tensors) {
   int64_t bytes = 0;
   for (const Tensor& tensor : tensors) bytes += tensor.view.size_bytes();
@@ -77,6 +82,7 @@ bool Lane::whole_group() const {
   switch (head_->kind) {
     case OpKind::kAllreduce:
     case OpKind::kBroadcast:
+      return head_->uniform();
     case OpKind::kBarrier:
       return true;
     case OpKind::kAllgather:
@@ -294,7 +300,8 @@ Status Lane::Begin() {
   return Status::Ok();
 }
 
-// Sizes and outputs of the kinds whose tensors go one by one: allgather, reducescatter, alltoall.
+// Sizes and output of a tensor that goes by itself: of allgather, reducescatter and alltoall, and
+// of a group of several types.
 Status Lane::PrepareGathered() {
   WorkState* work = head_;
   const Tensor& input = work->inputs[part_];
@@ -332,9 +339,9 @@ Status Lane::PrepareGathered() {
     case OpKind::kAllreduce:
     case OpKind::kBroadcast:
     case OpKind::kBarrier:
-      return Status::Internal("not a gathered operation");
+      break;
   }
-  const Shape shape = WithRows(input.shape, rows);
+  const Shape shape = SameShape(work->kind) ? input.shape : WithRows(input.shape, rows);
   const bool fits = work->outputs_given && work->outputs[part_].count == shape.count();
   if (work->outputs_given && !fits) {
     late_error_ = Status::InvalidArgument(fmt::format("{}: output {} has {} elements; must have {}",

@@ -23,7 +23,7 @@ int64_t BytesOf(const WorkState& work) {
 bool Fusable(const WorkState& a, const WorkState& b) {
   return a.kind == OpKind::kAllreduce && b.kind == OpKind::kAllreduce && a.invalid.ok() &&
          b.invalid.ok() && a.op == b.op && a.prescale == b.prescale && a.postscale == b.postscale &&
-         a.inputs[0].view.dtype == b.inputs[0].view.dtype;
+         a.inputs[0].view.dtype == b.inputs[0].view.dtype && a.uniform() && b.uniform();
 }
 
 }  // namespace

@@ -70,6 +70,13 @@ Status WorkState::AllocateOutput(size_t i, const Shape& shape, DType dtype) {
   return Status::Ok();
 }
 
+bool WorkState::uniform() const {
+  for (const Tensor& tensor : inputs) {
+    if (tensor.view.dtype != inputs[0].view.dtype) return false;
+  }
+  return true;
+}
+
 std::string WorkState::Describe() const {
   if (name.empty()) return fmt::format("{} (unnamed)", OpKindName(kind));
   return fmt::format("{} '{}'", OpKindName(kind), name);

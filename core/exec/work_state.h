@@ -65,6 +65,9 @@ class WorkState {
   WorkState* batch = nullptr;  // the next work fused with this one
   uint32_t id = 0;             // of its name
 
+  // Are the inputs of one type? Backends treat the tensors of a collective as one.
+  bool uniform() const;
+
   // "allreduce 'fc.weight'" or "allreduce (unnamed)".
   std::string Describe() const;
 

@@ -141,67 +141,50 @@ struct IntPlain {
 };
 
 // Toward zero, saturated at T's limits, NaN to 0.
-template <class T, int L>
-inline Vec<T, L> Truncate(Vec<double, L> v) {
-  using V = Vec<double, L>;
-  if constexpr (sizeof(T) == 8) {
-    static_assert(L == 1);
-    if (v != v) return 0;
-    if (v >= 0x1p63) return std::numeric_limits<T>::max();
-    return v < -0x1p63 ? std::numeric_limits<T>::min() : static_cast<T>(v);
-  } else {
-    const V low = Splat<L>(static_cast<double>(std::numeric_limits<T>::min()));
-    const V high = Splat<L>(static_cast<double>(std::numeric_limits<T>::max()));
-    v = v != v ? V{} : v;
-    v = v < low ? low : v;
-    v = v > high ? high : v;
-    return Convert<T, L>(Convert<int32_t, L>(v));
-  }
-}
-
-template <class T, int L>
-inline Vec<T, L> ScaleInt(Vec<T, L> v, double factor) {
-  return Truncate<T, L>(Convert<double, L>(v) * factor);
-}
-
-// Narrow integers beside float64: a lane per double. In 16-byte registers (and for int64) that does
-// not pay.
 template <class T>
-constexpr int kLanesOfDouble = kVectorBytes == 16 || sizeof(T) == 8 ? 1 : kVectorBytes / 8;
+inline T ScaleInt(T value, double factor) {
+  using Limits = std::numeric_limits<T>;
+  // The largest value plus one, a power of two, is exact where the largest value is not.
+  constexpr double kEnd = 2.0 * static_cast<double>(Limits::max() / 2 + 1);
+  const double scaled = static_cast<double>(value) * factor;
+  if (scaled != scaled) return 0;
+  if (scaled >= kEnd) return Limits::max();
+  return scaled <= static_cast<double>(Limits::min()) ? Limits::min() : static_cast<T>(scaled);
+}
 
+// Scaling and averaging integers is rare: one lane, short code.
 template <class T, class A>
 class IntScaled {
  public:
   using Stored = T;
   using Acc = A;
-  static constexpr int kLanes = kLanesOfDouble<T>;
+  static constexpr int kLanes = 1;
   static constexpr bool kFloating = false;
   static constexpr bool kScaled = true;
 
   IntScaled(const ReduceArgs& args, int /*divisor*/) : pre_(args.prescale), post_(args.postscale) {}
 
   template <int L>
-  Vec<A, L> Widen(Vec<T, L> v) const {
-    return Bits<Vec<A, L>>(pre_ == 1.0 ? v : ScaleInt<T, L>(v, pre_));
+  A Widen(T v) const {
+    return static_cast<A>(pre_ == 1.0 ? v : ScaleInt(v, pre_));
   }
   template <int L>
-  Vec<T, L> Narrow(Vec<A, L> v) const {
-    const auto result = Bits<Vec<T, L>>(v);
-    return post_ == 1.0 ? result : ScaleInt<T, L>(result, post_);
+  T Narrow(A v) const {
+    const T result = static_cast<T>(v);
+    return post_ == 1.0 ? result : ScaleInt(result, post_);
   }
 
  private:
   double pre_, post_;
 };
 
-// Up to 32 bits: sums of integers are exact in float64, and a quotient of integers below 2^52 that
-// is no integer never rounds up to one, so the floor is exact too.
-template <class T>
+// A is twice as wide as T, or wider.
+template <class T, class A>
 class IntAverage {
  public:
   using Stored = T;
-  using Acc = double;
-  static constexpr int kLanes = kLanesOfDouble<T>;
+  using Acc = A;
+  static constexpr int kLanes = 1;
   static constexpr bool kFloating = false;
   static constexpr bool kScaled = true;
 
@@ -209,56 +192,26 @@ class IntAverage {
       : pre_(args.prescale), post_(args.postscale), divisor_(divisor) {}
 
   template <int L>
-  Vec<double, L> Widen(Vec<T, L> v) const {
-    return Convert<double, L>(pre_ == 1.0 ? v : ScaleInt<T, L>(v, pre_));
+  A Widen(T v) const {
+    return pre_ == 1.0 ? v : ScaleInt(v, pre_);
   }
   template <int L>
-  Vec<T, L> Narrow(Vec<double, L> sum) const {
-    using V = Vec<double, L>;
-    const V quotient = sum / divisor_;
-    // First to an integer toward zero, then down by one where that went up.
-    const V whole = Convert<double, L>(Truncate<int32_t, L>(quotient));
-    const V floor = whole > quotient ? whole - 1.0 : whole;
-    const Vec<T, L> result = Truncate<T, L>(floor);
-    return post_ == 1.0 ? result : ScaleInt<T, L>(result, post_);
-  }
-
- private:
-  double pre_, post_, divisor_;
-};
-
-class Int64Average {
- public:
-  using Stored = int64_t;
-  using Acc = __int128;
-  static constexpr int kLanes = 1;
-  static constexpr bool kFloating = false;
-  static constexpr bool kScaled = true;
-
-  Int64Average(const ReduceArgs& args, int divisor)
-      : pre_(args.prescale), post_(args.postscale), divisor_(divisor) {}
-
-  template <int L>
-  __int128 Widen(int64_t v) const {
-    return pre_ == 1.0 ? v : ScaleInt<int64_t, 1>(v, pre_);
-  }
-  template <int L>
-  int64_t Narrow(__int128 sum) const {
+  T Narrow(A sum) const {
+    // Dividing 128 bits is a function call, and they are seldom needed.
     const auto low = static_cast<int64_t>(sum);
-    const __int128 quotient = low == sum ? Floor<int64_t>(low) : Floor<__int128>(sum);
-    const int64_t result = Saturate(quotient);
-    return post_ == 1.0 ? result : ScaleInt<int64_t, 1>(result, post_);
+    const T result = Saturate(low == sum ? Floor<int64_t>(low) : Floor<A>(sum));
+    return post_ == 1.0 ? result : ScaleInt(result, post_);
   }
 
  private:
-  template <class T>
-  T Floor(T sum) const {
+  template <class Sum>
+  A Floor(Sum sum) const {
     return sum / divisor_ - (sum % divisor_ < 0);
   }
-  static int64_t Saturate(__int128 v) {
-    using Limits = std::numeric_limits<int64_t>;
+  static T Saturate(A v) {
+    using Limits = std::numeric_limits<T>;
     if (v > Limits::max()) return Limits::max();
-    return v < Limits::min() ? Limits::min() : static_cast<int64_t>(v);
+    return v < Limits::min() ? Limits::min() : static_cast<T>(v);
   }
 
   double pre_, post_;

@@ -8,6 +8,10 @@
 
 #include "core/kernels/variant.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace ronde::kernels {
 namespace {
 
@@ -15,13 +19,19 @@ constexpr std::array<Isa, 3> kIsas = {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512};
 
 #if defined(__x86_64__)
 
+// Clang 14's __builtin_cpu_supports does not know this one.
+bool HasF16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
 // __builtin_cpu_supports asks XGETBV too: whether the operating system keeps the registers.
 bool Supported(Isa isa) {
   switch (isa) {
     case Isa::kBaseline:
       return true;
     case Isa::kAvx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+      return __builtin_cpu_supports("avx2") && HasF16c();
     case Isa::kAvx512:
       return Supported(Isa::kAvx2) && __builtin_cpu_supports("avx512f") &&
              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&

@@ -1,8 +1,8 @@
 // One build of the kernels for one instruction set. Internal to core/kernels.
 //
-// vector.h, formats.h and reduce_impl.h are compiled once per instruction set, each time by one
-// reduce_<isa>.cc with its own compiler flags. Everything in them lies in unnamed namespaces, so
-// that the linker can never let code for a newer processor stand in for code of an older one.
+// The headers from vector.h to reduce_impl.h are compiled once per instruction set, each time by
+// one reduce_<isa>.cc with its own compiler flags. Everything in them lies in unnamed namespaces,
+// so that the linker can never let code for a newer processor stand in for code of an older one.
 #pragma once
 
 #include <cstddef>

@@ -8,6 +8,10 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -22,6 +26,22 @@ namespace {
 constexpr int64_t kLeftoverNs = 500 * kNsPerMs;
 // Nothing tells us when a process that is not our child leaves a group.
 constexpr int kGroupCheckMs = 20;
+
+// On its way out, or dead but not yet waited for.
+bool IsDying(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  std::getline(file, text);
+  // After the program's name in parentheses: state, five numbers, and the kernel's flags.
+  std::istringstream rest(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+  std::string skipped;
+  for (int i = 0; i < 6; ++i) rest >> skipped;
+  uint32_t flags = 0;
+  rest >> flags;
+  constexpr uint32_t kExiting = 0x4;        // PF_EXITING
+  constexpr uint32_t kDumpingCore = 0x200;  // PF_DUMPCORE
+  return (flags & (kExiting | kDumpingCore)) != 0;
+}
 
 }  // namespace
 
@@ -150,13 +170,30 @@ void Supervisor::HandleExit(size_t index) {
   end.at_ns = NowNs();
   end.by_signal = info.si_code != CLD_EXITED;
   end.code = info.si_status;
-  end.by_launcher = end.by_signal && ((ending_ == Ending::kTerminating && end.code == SIGTERM) ||
-                                      (ending_ == Ending::kKilling && end.code == SIGKILL));
+  end.by_launcher = end.by_signal && !rank.dying_at_first_failure &&
+                    ((ending_ == Ending::kTerminating && end.code == SIGTERM) ||
+                     (ending_ == Ending::kKilling && end.code == SIGKILL));
   // Ranks that end after the user's signal end because of it, in their own time.
-  if (end.failed() && end_.first_failed < 0 && end_.interrupt_signal == 0) {
-    end_.first_failed = static_cast<int>(index);
-    ending_ = Ending::kGrace;
-    ending_deadline_ns_ = end.at_ns + options_.grace_ms * kNsPerMs;
+  if (end.failed() && !end.by_launcher && end_.interrupt_signal == 0) JudgeFailure(index);
+}
+
+// A killed process is still being taken apart (88 ms per GiB) when its peers have long noticed, and
+// may have exited because of it. So a rank that was killed takes precedence over one that exited by
+// itself, if it was already dying when that one's end was seen.
+void Supervisor::JudgeFailure(size_t index) {
+  const RankEnd& end = end_.ranks[index];
+  if (end_.first_failed >= 0) {
+    const bool exited = !end_.ranks[static_cast<size_t>(end_.first_failed)].by_signal;
+    if (exited && end.by_signal && ranks_[index].dying_at_first_failure) {
+      end_.first_failed = static_cast<int>(index);
+    }
+    return;
+  }
+  end_.first_failed = static_cast<int>(index);
+  ending_ = Ending::kGrace;
+  ending_deadline_ns_ = end.at_ns + options_.grace_ms * kNsPerMs;
+  for (Rank& rank : ranks_) {
+    rank.dying_at_first_failure = rank.running && IsDying(rank.group);
   }
 }
 

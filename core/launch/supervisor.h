@@ -38,6 +38,7 @@ class Supervisor {
     UniqueFd pidfd;
     bool running = true;      // that first process
     bool group_gone = false;  // no process is left in the group
+    bool dying_at_first_failure = false;
   };
   // How far the end of the job has come. Each stage has a deadline that starts the next one.
   enum class Ending { kNo, kGrace, kTerminating, kKilling };
@@ -50,6 +51,7 @@ class Supervisor {
   void StopAndContinue();
   void HandleExits();
   void HandleExit(size_t rank);
+  void JudgeFailure(size_t rank);
   void ReapOrphans();
   void NoticeEmptyGroups(int64_t now_ns);
   void AdvanceEnding(int64_t now_ns);

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <set>
 
 #include <gmock/gmock.h>
 
@@ -13,7 +14,21 @@
 namespace ronde::launch {
 namespace {
 
-class LaunchKeeperTest : public LaunchTest {};
+class LaunchKeeperTest : public LaunchTest {
+ protected:
+  // Which of this test's processes have `file` open.
+  std::set<pid_t> Holders(const std::string& file) const {
+    std::set<pid_t> holders;
+    for (const pid_t pid : Processes()) {
+      std::error_code gone;
+      const std::string folder = "/proc/" + std::to_string(pid) + "/fd";
+      for (const auto& fd : std::filesystem::directory_iterator(folder, gone)) {
+        if (std::filesystem::read_symlink(fd.path(), gone) == file) holders.insert(pid);
+      }
+    }
+    return holders;
+  }
+};
 
 TEST_F(LaunchKeeperTest, RanksTheirChildrenAndTheFolderGoWithAKilledLauncher) {
   Launched job = Start(3, {},
@@ -48,20 +63,11 @@ TEST_F(LaunchKeeperTest, DoesNotHoldTheLaunchersOutputOpen) {
   writer.reset();
   char piece[16];
   EXPECT_EQ(read(reader.get(), piece, sizeof(piece)), 6);
-  // Only the launcher has this pipe open for writing: neither keeper nor rank.
+  // Only the launcher has this pipe open for writing: neither rank nor, once it has come to closing
+  // what it was born with, the keeper.
   const std::string pipe =
       std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(reader.get()));
-  int holders = 0;
-  for (const pid_t pid : Processes()) {
-    const std::string folder = "/proc/" + std::to_string(pid) + "/fd";
-    for (const auto& fd : std::filesystem::directory_iterator(folder)) {
-      if (std::filesystem::read_symlink(fd.path()) == pipe) {
-        EXPECT_EQ(pid, job.pid());
-        ++holders;
-      }
-    }
-  }
-  EXPECT_GE(holders, 1);
+  EXPECT_TRUE(Eventually([&] { return Holders(pipe) == std::set<pid_t>{job.pid()}; }));
   kill(job.pid(), SIGTERM);
   EXPECT_EQ(read(reader.get(), piece, sizeof(piece)), 0);
   EXPECT_EQ(job.Wait(), 128 + SIGTERM);
@@ -70,10 +76,15 @@ TEST_F(LaunchKeeperTest, DoesNotHoldTheLaunchersOutputOpen) {
 TEST_F(LaunchKeeperTest, AJobGoesOnWithoutItsKeeper) {
   Launched job = Start(1, {}, "echo ready; read line; sleep 1000");
   ASSERT_TRUE(Eventually([&] { return !job.out().empty(); }));
-  for (const pid_t pid : Processes()) {
-    const std::string name = ReadFile("/proc/" + std::to_string(pid) + "/comm");
-    if (name == "ronde-keeper\n") kill(pid, SIGKILL);
-  }
+  pid_t keeper = -1;
+  ASSERT_TRUE(Eventually([&] {
+    for (const pid_t pid : Processes()) {
+      const std::string name = ReadFile("/proc/" + std::to_string(pid) + "/comm");
+      if (name == "ronde-keeper\n") keeper = pid;
+    }
+    return keeper > 0;
+  }));
+  kill(keeper, SIGKILL);
   EXPECT_TRUE(Eventually([&] { return job.err().find("was itself killed") != std::string::npos; }));
   kill(job.pid(), SIGTERM);
   EXPECT_EQ(job.Wait(), 128 + SIGTERM);

@@ -58,7 +58,12 @@ class Lane {
   int64_t messages() const { return posted_ + backend_->messages(); }
 
  private:
-  enum class State : uint8_t { kNew, kPosted, kRunning };
+  enum class State : uint8_t {
+    kNew,
+    kInline,  // a caller's own operation is posted; the head waits
+    kPosted,
+    kRunning
+  };
 
   void Post();
   bool SignaturesAgree() const;
@@ -72,7 +77,8 @@ class Lane {
   void FinishHead(const Status& status);
   void SetView();
   void PublishCell();
-  Collective MakeCollective(const Rule& rule) const;
+  Collective MakeCollective(int64_t bytes) const;
+  uint64_t CellSignature() const;
   bool whole_group() const;  // does one collective carry all tensors of the request?
 
   const int index_;

@@ -25,7 +25,6 @@ constexpr uint64_t kChannelEvery = 64;          // steps between looks at the so
 constexpr uint64_t kPeersEvery = 1024;          // idle steps between looks at who is alive
 constexpr int kPendingWakeMs = 1000;            // the progress thread's look at deadlines
 constexpr int kFlushWakeMs = 1;
-constexpr int64_t kCoordinatorFirstNs = 2 * kNsPerS;
 constexpr int kRingGraceMs = 50;
 
 }  // namespace
@@ -135,8 +134,6 @@ void Engine::Stop() {
     stopped_ = true;
     DrainSubmissions();
     FailAll(Status::Aborted(fmt::format("rank {} has shut down", context_.rank)));
-    // The sets belong to users, who may destroy them any time from now on.
-    sets_.clear();
   }
   Release();
   stop_.store(true, std::memory_order_seq_cst);
@@ -244,11 +241,11 @@ void Engine::FailAll(const Status& error) {
   }
   auto awaiting = std::move(awaiting_);
   awaiting_.clear();
-  for (auto& [key, waiting] : awaiting) {
+  for (auto& [key, then] : awaiting) {
     DecisionWithFds failed;
     failed.decision.set_code(static_cast<uint32_t>(error.code()));
     failed.decision.set_error(std::string(error.message()));
-    waiting.then(std::move(failed));
+    then(std::move(failed));
   }
 }
 
@@ -267,21 +264,16 @@ void Engine::Release() {
   context_.board.doze(context_.rank)
       .store(static_cast<uint32_t>(dozing_), std::memory_order_seq_cst);
   const bool more = Step();
+  const bool wanted = dozing_ == Doze::kWanted;
   auto callbacks = std::move(callbacks_);
   callbacks_.clear();
-  // What came in while others saw the token held is the progress thread's.
-  Unlock();
-  if (more) doorbell_.RingSelf();
-  for (auto& [callback, status] : callbacks) callback(status);
-}
-
-void Engine::Unlock() {
-  const bool wanted = dozing_ == Doze::kWanted;
   token_.Unlock();
-  if (submitted_.load(std::memory_order_seq_cst) != nullptr ||
+  // What came in while others saw the token held is the progress thread's.
+  if (more || submitted_.load(std::memory_order_seq_cst) != nullptr ||
       (!wanted && waiters_.load(std::memory_order_seq_cst) > 0)) {
     doorbell_.RingSelf();
   }
+  for (auto& [callback, status] : callbacks) callback(status);
 }
 
 void Engine::Pause() const {
@@ -413,16 +405,10 @@ Status Engine::Wait(WorkState* work, const WaitOptions& options) {
                                             work->Describe(), options.timeout_ms));
       break;
     }
-    if (std::this_thread::get_id() == progress_.get_id()) {
-      // A callback that waits: nobody else would hear the bell.
-      doorbell_.RungWithin(static_cast<int>(std::min(kNapCapNs, deadline - NowNs()) / kNsPerMs));
-      doorbell_.Drain();
-    } else {
-      capped = !work->Park(std::min(kNapCapNs, deadline - NowNs()));
-      if (work->done()) break;
-      // A ring that is on its way, on a machine too busy to deliver it, is not a lost one.
-      if (capped) capped = !doorbell_.RungWithin(kRingGraceMs);
-    }
+    capped = !work->Park(std::min(kNapCapNs, deadline - NowNs()));
+    if (work->done()) break;
+    // A ring that is on its way, on a machine too busy to deliver it, is not a lost one.
+    if (capped) capped = !doorbell_.RungWithin(kRingGraceMs);
     if (options.keep_waiting && !options.keep_waiting()) {
       outcome = Status::Aborted(
           fmt::format("{}: the wait was interrupted; it stays in flight", work->Describe()));
@@ -471,7 +457,7 @@ int Engine::EpollTimeoutMs() {
   for (const auto& channel : channels_) {
     if (channel != nullptr && channel->wants_write()) timeout = kFlushWakeMs;
   }
-  Unlock();
+  token_.Unlock();
   return timeout;
 }
 
@@ -554,7 +540,7 @@ void Engine::ChannelClosed(int r) {
 }
 
 void Engine::Propose(const wire::Proposal& proposal, const std::vector<int>& fds, DecisionFn then) {
-  awaiting_[{static_cast<int>(proposal.subject()), proposal.key()}] = {std::move(then), NowNs()};
+  awaiting_[{static_cast<int>(proposal.subject()), proposal.key()}] = std::move(then);
   if (context_.rank == 0) {
     std::vector<UniqueFd> own;
     for (const int fd : fds) own.emplace_back(dup(fd));
@@ -584,7 +570,7 @@ void Engine::HandleDecision(DecisionWithFds decision) {
   const auto it =
       awaiting_.find({static_cast<int>(decision.decision.subject()), decision.decision.key()});
   if (it == awaiting_.end()) return;
-  const DecisionFn then = std::move(it->second.then);
+  const DecisionFn then = std::move(it->second);
   awaiting_.erase(it);
   then(std::move(decision));
 }
@@ -608,9 +594,7 @@ Result<DecisionWithFds> Engine::Agree(const wire::Proposal& proposal, const std:
                                     answer->decision.error()));
             });
   }
-  const bool unsent = channels_[0] != nullptr && channels_[0]->wants_write();
   Release();
-  if (unsent) doorbell_.RingSelf();
   RONDE_RETURN_IF_ERROR(Wait(work, options));
   return std::move(*answer);
 }
@@ -618,7 +602,7 @@ Result<DecisionWithFds> Engine::Agree(const wire::Proposal& proposal, const std:
 void Engine::AddSet(ArenaSet* set) {
   token_.Lock();
   sets_.push_back(set);
-  Unlock();
+  token_.Unlock();
 }
 
 void Engine::RemoveSet(ArenaSet* set) {
@@ -635,7 +619,7 @@ int64_t Engine::messages() {
   token_.Lock();
   int64_t messages = 0;
   for (const auto& lane : lanes_) messages += lane->messages();
-  Unlock();
+  token_.Unlock();
   return messages;
 }
 
@@ -699,24 +683,15 @@ void Engine::CheckPeers(int64_t now_ns) {
     if (work == nullptr) continue;
     if (CheckMissing(work->name, work->submitted_ns, set->Missing(), now_ns)) return;
   }
-  for (const auto& [key, waiting] : awaiting_) {
-    const auto subject = static_cast<wire::Subject>(key.first);
-    const std::string what = subject == wire::SUBJECT_NAME
-                                 ? fmt::format("the first use of the name '{}'", key.second)
-                                 : fmt::format("the declaration of set '{}'", key.second);
-    // Rank 0 knows who has not proposed yet. The others know only that somebody has not, or that
-    // somebody is gone for good.
+  for (const auto& [name, work] : named_->asked()) {
+    // Only rank 0 knows who else has asked; the others can tell who is gone.
     std::vector<int> missing;
     if (coordinator_ != nullptr) {
-      missing = coordinator_->Missing(subject, key.second);
-    } else {
-      for (int r = 0; r < context_.board.num_ranks(); ++r) {
-        if (r != context_.rank) missing.push_back(r);
-      }
+      missing = coordinator_->Missing(wire::SUBJECT_NAME, name);
+    } else if (channels_[0] == nullptr) {
+      missing = {0};
     }
-    // So that rank 0's report, which names the right ones, comes first.
-    const int64_t patience_ns = coordinator_ != nullptr ? 0 : kCoordinatorFirstNs;
-    if (CheckMissing(what, waiting.since_ns + patience_ns, missing, now_ns)) return;
+    if (CheckMissing(work->Describe(), work->submitted_ns, missing, now_ns)) return;
   }
 }
 

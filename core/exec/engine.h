@@ -105,11 +105,7 @@ class Engine {
                     int64_t now_ns) RONDE_REQUIRES(token_);
 
   void Acquired() RONDE_REQUIRES(token_);
-  // Announces sleep, looks at everything once more, unlocks.
   void Release() RONDE_RELEASE(token_);
-  // Unlocks after a hold without Acquired, and rings the progress thread for what others left to
-  // this holder.
-  void Unlock() RONDE_RELEASE(token_);
   // Steps until the work is done, the budget since the last progress is used, or 50 ms have passed.
   void Drive(const WorkState* work, int64_t deadline_ns) RONDE_REQUIRES(token_);
   void Pause() const;
@@ -134,11 +130,7 @@ class Engine {
   std::vector<ArenaSet*> sets_ RONDE_GUARDED_BY(token_);
   std::vector<std::unique_ptr<Channel>> channels_ RONDE_GUARDED_BY(token_);
   std::unique_ptr<Coordinator> coordinator_ RONDE_GUARDED_BY(token_);
-  struct Awaiting {
-    DecisionFn then;
-    int64_t since_ns = 0;
-  };
-  std::map<std::pair<int, std::string>, Awaiting> awaiting_ RONDE_GUARDED_BY(token_);
+  std::map<std::pair<int, std::string>, DecisionFn> awaiting_ RONDE_GUARDED_BY(token_);
   // Callbacks of works that completed while the token was held; run after its release.
   std::vector<std::pair<std::function<void(const Status&)>, Status>> callbacks_
       RONDE_GUARDED_BY(token_);

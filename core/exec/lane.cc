@@ -62,8 +62,6 @@ void Lane::Enqueue(WorkState* work) {
 bool Lane::Step() {
   if (head_ == nullptr) return false;
   switch (state_) {
-    case State::kInline:
-      return false;
     case State::kNew:
       Post();
       return true;
@@ -119,28 +117,13 @@ void Lane::Post() {
   state_ = State::kPosted;
 }
 
-// Of a batch: of all its works, each of which must agree.
-uint64_t Lane::CellSignature() const {
-  if (head_ == nullptr || head_->batch == nullptr) return Signature(view_);
-  uint64_t signature = 1;
-  for (const WorkState* work = head_; work != nullptr; work = work->batch) {
-    const uint64_t own =
-        Signature({work->kind, work->op, work->root, work->prescale, work->postscale, work->inputs,
-                   work->inputs.size(), work->splits, Reason(*work)});
-    if (own == 0) return 0;
-    signature = (signature ^ own) * 0xff51afd7ed558ccd | 1;
-  }
-  return signature;
-}
-
 void Lane::PublishCell() {
-  const uint64_t signature = CellSignature();
+  const uint64_t signature = Signature(view_);
   CellHeader* cell = context_.board.cell(index_, seq_, context_.rank);
   const int64_t bytes = TotalBytes(view_.tensors);
-  // Ranks whose inputs differ in size agree on the schedule only when all cells are there, so
-  // whatever fits is carried along.
-  const bool carries = signature != 0 && bytes <= static_cast<int64_t>(kCellPayload) &&
-                       (view_.kind != OpKind::kBroadcast || view_.root == context_.rank);
+  const bool carries = signature != 0 &&
+                       rules_->Find(view_.kind, bytes).schedule == Schedule::kOneShot &&
+                       !(view_.kind == OpKind::kBroadcast && view_.root != context_.rank);
   if (carries) {
     std::byte* payload = context_.board.payload(index_, seq_, context_.rank);
     for (const Tensor& tensor : view_.tensors) {
@@ -152,7 +135,7 @@ void Lane::PublishCell() {
   OpView described = view_;
   // Where tensors go one by one, those to come are described too: a mismatch in the group shows at
   // its first one.
-  if (state_ == State::kNew && head_ != nullptr && !whole_group()) {
+  if (head_ != nullptr && !whole_group()) {
     described.tensors = std::span(head_->inputs).subspan(std::min(part_, head_->inputs.size()));
   }
   EncodeDescription(described, context_.board.descriptor(index_, seq_, context_.rank));
@@ -176,7 +159,7 @@ bool Lane::AllPosted() const {
 std::vector<int> Lane::Missing() const {
   if (state_ == State::kRunning) return backend_->Missing();
   std::vector<int> missing;
-  if (state_ == State::kNew || state_ == State::kInline) return missing;
+  if (state_ == State::kNew) return missing;
   for (int r = 0; r < context_.board.num_ranks(); ++r) {
     if (context_.board.cell(index_, seq_, r)->seq.load(std::memory_order_seq_cst) != seq_ + 1) {
       missing.push_back(r);
@@ -197,28 +180,24 @@ bool Lane::SignaturesAgree() const {
 void Lane::PostInline(const OpView& view) {
   view_ = view;
   PublishCell();
-  state_ = State::kInline;
 }
 
 bool Lane::FinishInline(const TensorView& output) {
   if (!SignaturesAgree()) return false;
   if (view_.kind != OpKind::kBarrier) {
-    Collective collective = MakeCollective(view_.tensors[0].view.size_bytes());
+    Collective collective =
+        MakeCollective(rules_->Find(view_.kind, view_.tensors[0].view.size_bytes()));
     collective.inputs = {&view_.tensors[0].view, 1};
     collective.outputs = {&output, 1};
     backend_->Start(collective);
     RONDE_CHECK(backend_->Poll() == Progress::kDone);
   }
   ++seq_;
-  state_ = State::kNew;
   return true;
 }
 
 void Lane::Adopt(WorkState* work) {
-  // Ahead of whatever was enqueued since.
-  work->next = head_;
-  if (head_ == nullptr) tail_ = work;
-  head_ = work;
+  Enqueue(work);
   SetView();
   state_ = State::kPosted;
 }
@@ -283,8 +262,7 @@ int64_t Lane::AgreedBytes() const {
   return bytes;
 }
 
-Collective Lane::MakeCollective(int64_t bytes) const {
-  const Rule& rule = rules_->Find(view_.kind, bytes);
+Collective Lane::MakeCollective(const Rule& rule) const {
   Collective collective;
   collective.kind = view_.kind;
   collective.dtype = view_.tensors[0].view.dtype;
@@ -294,14 +272,13 @@ Collective Lane::MakeCollective(int64_t bytes) const {
   collective.root = view_.root;
   collective.schedule = rule.schedule;
   collective.chunk_bytes = rule.chunk_bytes;
-  collective.bytes = bytes;
   collective.seq = seq_;
   collective.hint = context_.board.cell(index_, seq_, 0)->hint;
   return collective;
 }
 
 Status Lane::Begin() {
-  Collective collective = MakeCollective(AgreedBytes());
+  Collective collective = MakeCollective(rules_->Find(view_.kind, AgreedBytes()));
   inputs_.clear();
   outputs_.clear();
   counts_.clear();

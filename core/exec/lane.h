@@ -58,12 +58,7 @@ class Lane {
   int64_t messages() const { return posted_ + backend_->messages(); }
 
  private:
-  enum class State : uint8_t {
-    kNew,
-    kInline,  // a caller's own operation is posted; the head waits
-    kPosted,
-    kRunning
-  };
+  enum class State : uint8_t { kNew, kPosted, kRunning };
 
   void Post();
   bool SignaturesAgree() const;
@@ -77,8 +72,7 @@ class Lane {
   void FinishHead(const Status& status);
   void SetView();
   void PublishCell();
-  Collective MakeCollective(int64_t bytes) const;
-  uint64_t CellSignature() const;
+  Collective MakeCollective(const Rule& rule) const;
   bool whole_group() const;  // does one collective carry all tensors of the request?
 
   const int index_;

@@ -64,18 +64,7 @@ void NamedQueue::Announce(WorkState* work, uint32_t id) {
   work->id = id;
   announced_.emplace(id, work);
   log_.Announce(id);
-  look_ = true;
-}
-
-// Claims what is complete, unless the lane is busy: what becomes complete meanwhile is then claimed
-// together, and fused (as a database groups its commits). Whoever completes an operation last and
-// leaves it for this reason looks again when its lane is through.
-void NamedQueue::ClaimComplete() {
-  if (!look_ || !lane_->empty()) return;
-  look_ = false;
-  for (const auto& [id, work] : announced_) {
-    if (log_.Complete(id)) ClaimBatch(work);
-  }
+  if (log_.Complete(id)) ClaimBatch(work);
 }
 
 void NamedQueue::ClaimBatch(WorkState* work) {
@@ -98,7 +87,6 @@ void NamedQueue::ClaimBatch(WorkState* work) {
 bool NamedQueue::Step() {
   // An entry of the log names an operation that every rank has announced, this one included.
   if (announced_.empty()) return false;
-  ClaimComplete();
   bool progress = false;
   while (log_.Next(&batch_)) {
     progress = true;
@@ -115,7 +103,6 @@ bool NamedQueue::Step() {
       if (on_once_consumed) on_once_consumed(id, log_.cursor());
     }
     lane_->Enqueue(first);
-    look_ = true;
   }
   return progress;
 }

@@ -124,17 +124,13 @@ class GroupRuntime : public Runtime {
 
   Status Run(const Request& request, const WaitOptions& options, Work* out) override {
     RONDE_RETURN_IF_ERROR(Usable());
-    const bool results_kept = !request.outputs.empty() || request.kind == OpKind::kBarrier;
-    if ((out == nullptr || results_kept) &&
-        ValidateRequest(request, config_.rank, config_.size).ok()) {
+    if (out == nullptr && ValidateRequest(request, config_.rank, config_.size).ok()) {
       WorkState* adopted = nullptr;
       if (engine_->RunInline(request, &adopted)) return Status::Ok();
       if (adopted != nullptr) {
         const Work handle(adopted);
         adopted->Unref();
-        const Status status = engine_->Wait(adopted, options);
-        if (out != nullptr) *out = handle;
-        return status;
+        return engine_->Wait(adopted, options);
       }
     }
     Result<WorkState*> work = Prepare(request);
@@ -164,14 +160,8 @@ class GroupRuntime : public Runtime {
     for (const SetTensor& tensor : spec.tensors)
       tensors.push_back({tensor.shape.count(), tensor.dtype});
     BucketPlan plan = PlanBuckets(tensors, config_.bucket_bytes);
-    Result<DecisionWithFds> shared = ShareMemory(spec, plan, options);
-    if (!shared.ok()) return shared.status();
-    Result<ArenaSet::Memory> memory = MapMemory(*shared);
-    // The other ranks have the set by now and will wait for this one in it.
-    if (!memory.ok()) {
-      engine_->RaiseAbort(config_.rank, memory.status());
-      return memory.status();
-    }
+    Result<ArenaSet::Memory> memory = ShareMemory(spec, plan, options);
+    if (!memory.ok()) return memory.status();
     auto set = std::make_unique<ArenaSet>(spec, std::move(plan), std::move(*memory),
                                           engine_->context(), engine_->overlap(), engine_->pool());
     RONDE_RETURN_IF_ERROR(set->Open(engine_->default_backend()));
@@ -217,7 +207,6 @@ class GroupRuntime : public Runtime {
     }
     return Status::Ok();
   }
-  bool forked() const { return guard_.forked(); }
   Engine* engine() const { return engine_.get(); }
 
  private:
@@ -270,8 +259,8 @@ class GroupRuntime : public Runtime {
   }
 
   // Second phase: every rank makes its arena; either all succeed or all fail.
-  Result<DecisionWithFds> ShareMemory(const SetSpec& spec, const BucketPlan& plan,
-                                      const WaitOptions& options) {
+  Result<ArenaSet::Memory> ShareMemory(const SetSpec& spec, const BucketPlan& plan,
+                                       const WaitOptions& options) {
     wire::Proposal proposal;
     proposal.set_subject(wire::SUBJECT_COMMIT);
     proposal.set_key(spec.name);
@@ -281,16 +270,14 @@ class GroupRuntime : public Runtime {
     proposal.set_error(std::string(made.message()));
     std::vector<int> raw;
     for (const UniqueFd& fd : own) raw.push_back(fd.get());
-    return engine_->Agree(proposal, raw, options);
-  }
-
-  Result<ArenaSet::Memory> MapMemory(const DecisionWithFds& decision) {
+    Result<DecisionWithFds> decision = engine_->Agree(proposal, raw, options);
+    if (!decision.ok()) return decision.status();
     const auto n = static_cast<size_t>(config_.size);
-    if (decision.fds.size() != n + 1) return Status::Internal("a set's memory lacks descriptors");
+    if (decision->fds.size() != n + 1) return Status::Internal("a set's memory lacks descriptors");
     // Rank 0 sends its arena and then the segment; the others one arena each.
     ArenaSet::Memory memory;
     for (size_t i = 0; i <= n; ++i) {
-      Result<std::shared_ptr<Mapping>> mapping = mappings_->Map(decision.fds[i].get());
+      Result<std::shared_ptr<Mapping>> mapping = mappings_->Map(decision->fds[i].get());
       if (!mapping.ok()) return mapping.status();
       if (i == 1) {
         memory.segment = std::move(*mapping);
@@ -341,9 +328,9 @@ SetHandle::SetHandle(GroupRuntime* runtime, std::unique_ptr<ArenaSet> set)
 }
 
 SetHandle::~SetHandle() {
-  // Also after a shutdown: the engine lives as long as the Runtime. Not in a forked child, where
-  // another thread may hold the token for ever.
-  if (!runtime_->forked()) runtime_->engine()->RemoveSet(set_.get());
+  if (runtime_->Usable().code() != Code::kNotInitialized) {
+    runtime_->engine()->RemoveSet(set_.get());
+  }
 }
 
 Status SetHandle::Mark(int t) {

@@ -25,6 +25,14 @@ constexpr uint64_t kChannelEvery = 64;          // steps between looks at the so
 constexpr uint64_t kPeersEvery = 1024;          // idle steps between looks at who is alive
 constexpr int kPendingWakeMs = 1000;            // the progress thread's look at deadlines
 constexpr int kFlushWakeMs = 1;
+constexpr int64_t kAnswerGraceMs =
+    2000;  // by so much the coordinator, who knows more, times out first
+
+int64_t DeadlineNs(const WaitOptions& options) {
+  const int64_t now = NowNs();
+  const bool endless = options.timeout_ms < 0 || options.timeout_ms > (INT64_MAX - now) / kNsPerMs;
+  return endless ? INT64_MAX : now + options.timeout_ms * kNsPerMs;
+}
 
 }  // namespace
 
@@ -263,16 +271,25 @@ void Engine::Release() {
   context_.board.doze(context_.rank)
       .store(static_cast<uint32_t>(dozing_), std::memory_order_seq_cst);
   const bool more = Step();
-  const bool wanted = dozing_ == Doze::kWanted;
   auto callbacks = std::move(callbacks_);
   callbacks_.clear();
+  Unlock(more);
+  for (auto& [callback, status] : callbacks) callback(status);
+}
+
+void Engine::Unlock(bool more) {
+  const bool wanted = dozing_ == Doze::kWanted;
   token_.Unlock();
   // What came in while others saw the token held is the progress thread's.
   if (more || submitted_.load(std::memory_order_seq_cst) != nullptr ||
       (!wanted && waiters_.load(std::memory_order_seq_cst) > 0)) {
     doorbell_.RingSelf();
   }
-  for (auto& [callback, status] : callbacks) callback(status);
+}
+
+bool Engine::Woken() const {
+  epoll_event event;
+  return epoll_wait(epoll_.get(), &event, 1, 0) > 0;
 }
 
 void Engine::Pause() const {
@@ -316,7 +333,7 @@ Status Engine::Run(WorkState* work, const WaitOptions& options) {
   Acquired();
   DrainSubmissions();
   Route(work);
-  Drive(work, options.timeout_ms < 0 ? INT64_MAX : NowNs() + options.timeout_ms * kNsPerMs);
+  Drive(work, DeadlineNs(options));
   Release();
   if (work->done()) return work->status;
   return Wait(work, options);
@@ -379,15 +396,15 @@ bool Engine::RunInline(const Request& request, WorkState** adopted) {
 
 Status Engine::Wait(WorkState* work, const WaitOptions& options) {
   if (work->done()) return work->status;
-  const int64_t deadline =
-      options.timeout_ms < 0 ? INT64_MAX : NowNs() + options.timeout_ms * kNsPerMs;
+  const int64_t deadline = DeadlineNs(options);
+  const bool on_progress_thread = std::this_thread::get_id() == progress_.get_id();
   waiters_.fetch_add(1, std::memory_order_seq_cst);
   Status outcome;
   bool capped = false;
   for (;;) {
     if (token_.TryLock()) {
       Acquired();
-      if (capped && Step()) capped_sleeps_.fetch_add(1, std::memory_order_relaxed);
+      if (capped && !Woken() && Step()) capped_sleeps_.fetch_add(1, std::memory_order_relaxed);
       Drive(work, deadline);
       const bool done = work->done();
       if (done) waiters_.fetch_sub(1, std::memory_order_seq_cst);
@@ -404,7 +421,13 @@ Status Engine::Wait(WorkState* work, const WaitOptions& options) {
                                             work->Describe(), options.timeout_ms));
       break;
     }
-    capped = !work->Park(std::min(kNapCapNs, deadline - NowNs()));
+    const int64_t nap = std::clamp<int64_t>(deadline - NowNs(), 0, kNapCapNs);
+    if (on_progress_thread) {
+      // A callback waits: nobody else would hear the bell.
+      Progress(static_cast<int>(nap / kNsPerMs));
+    } else {
+      capped = !work->Park(nap);
+    }
     if (work->done()) break;
     if (options.keep_waiting && !options.keep_waiting()) {
       outcome = Status::Aborted(
@@ -454,32 +477,34 @@ int Engine::EpollTimeoutMs() {
   for (const auto& channel : channels_) {
     if (channel != nullptr && channel->wants_write()) timeout = kFlushWakeMs;
   }
-  token_.Unlock();
+  Unlock(false);
   return timeout;
 }
 
 void Engine::ProgressLoop() {
-  while (!stop_.load(std::memory_order_seq_cst)) {
-    epoll_event events[16];
-    epoll_wait(epoll_.get(), events, 16, EpollTimeoutMs());
-    if (stop_.load(std::memory_order_seq_cst)) return;
-    doorbell_.Drain();
-    token_.Lock();
-    Acquired();
-    PollChannels();
-    if (!stopped_) CheckPeers(NowNs());
-    int64_t budget_end = NowNs() + BudgetNs();
-    for (;;) {
-      if (Step()) {
-        budget_end = NowNs() + BudgetNs();
-      } else if (!Hot() || NowNs() > budget_end) {
-        break;
-      } else {
-        Pause();
-      }
+  while (!stop_.load(std::memory_order_seq_cst)) Progress(EpollTimeoutMs());
+}
+
+void Engine::Progress(int timeout_ms) {
+  epoll_event events[16];
+  epoll_wait(epoll_.get(), events, 16, timeout_ms);
+  if (stop_.load(std::memory_order_seq_cst)) return;
+  token_.Lock();
+  Acquired();
+  doorbell_.Drain();
+  PollChannels();
+  if (!stopped_) CheckPeers(NowNs());
+  int64_t budget_end = NowNs() + BudgetNs();
+  for (;;) {
+    if (Step()) {
+      budget_end = NowNs() + BudgetNs();
+    } else if (!Hot() || NowNs() > budget_end) {
+      break;
+    } else {
+      Pause();
     }
-    Release();
   }
+  Release();
 }
 
 // ---- Slow path ----
@@ -599,7 +624,7 @@ Result<DecisionWithFds> Engine::Agree(const wire::Proposal& proposal, const std:
 void Engine::AddSet(ArenaSet* set) {
   token_.Lock();
   sets_.push_back(set);
-  token_.Unlock();
+  Unlock(false);
 }
 
 void Engine::RemoveSet(ArenaSet* set) {
@@ -616,7 +641,7 @@ int64_t Engine::messages() {
   token_.Lock();
   int64_t messages = 0;
   for (const auto& lane : lanes_) messages += lane->messages();
-  token_.Unlock();
+  Unlock(false);
   return messages;
 }
 

@@ -106,12 +106,18 @@ class Engine {
 
   void Acquired() RONDE_REQUIRES(token_);
   void Release() RONDE_RELEASE(token_);
+  // The last step of Release, and all of it for those who only looked at something.
+  void Unlock(bool more) RONDE_RELEASE(token_);
+  // Is something there that wakes the progress thread?
+  bool Woken() const;
   // Steps until the work is done, the budget since the last progress is used, or 50 ms have passed.
   void Drive(const WorkState* work, int64_t deadline_ns) RONDE_REQUIRES(token_);
   void Pause() const;
   int64_t BudgetNs() const;
 
   void ProgressLoop();
+  // The progress thread: sleeps until something happens, then steps while there is work.
+  void Progress(int timeout_ms);
   int EpollTimeoutMs();
 
   const Config config_;

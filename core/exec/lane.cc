@@ -65,6 +65,8 @@ bool Lane::Step() {
     case State::kNew:
       Post();
       return true;
+    case State::kInline:
+      return false;  // what was enqueued meanwhile comes after the posted operation
     case State::kPosted:
       if (!AllPosted()) return false;
       Match();
@@ -174,6 +176,7 @@ bool Lane::SignaturesAgree() const {
 void Lane::PostInline(const OpView& view) {
   view_ = view;
   PublishCell();
+  state_ = State::kInline;
 }
 
 bool Lane::FinishInline(const TensorView& output) {
@@ -187,11 +190,14 @@ bool Lane::FinishInline(const TensorView& output) {
     RONDE_CHECK(backend_->Poll() == Progress::kDone);
   }
   ++seq_;
+  state_ = State::kNew;
   return true;
 }
 
 void Lane::Adopt(WorkState* work) {
-  Enqueue(work);
+  work->next = head_;
+  if (head_ == nullptr) tail_ = work;
+  head_ = work;
   SetView();
   state_ = State::kPosted;
 }

@@ -58,7 +58,7 @@ class Lane {
   int64_t messages() const { return posted_ + backend_->messages(); }
 
  private:
-  enum class State : uint8_t { kNew, kPosted, kRunning };
+  enum class State : uint8_t { kNew, kInline, kPosted, kRunning };
 
   void Post();
   bool SignaturesAgree() const;

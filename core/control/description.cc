@@ -293,7 +293,8 @@ Status CompareDescriptions(std::string_view what, std::span<const Description> b
   text = Differences(by_rank,
                      [](const Description& d) { return fmt::format("{} tensors", d.group_size); });
   if (!text.empty()) return mismatch(text);
-  const size_t tensors = by_rank.front().tensors.size();
+  size_t tensors = by_rank.front().tensors.size();
+  for (const Description& d : by_rank) tensors = std::min(tensors, d.tensors.size());
   for (size_t i = 0; i < tensors; ++i) {
     text = Differences(by_rank, [i](const Description& d) { return TensorText(d, i); });
     if (!text.empty()) return mismatch(tensors > 1 ? fmt::format("tensor {}: {}", i, text) : text);

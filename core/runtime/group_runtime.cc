@@ -228,10 +228,6 @@ class GroupRuntime : public Runtime {
       work->inputs.clear();
       work->splits.clear();
     }
-    if (work->kind == OpKind::kAlltoall && work->splits.empty() && work->invalid.ok()) {
-      work->splits.assign(static_cast<size_t>(config_.size),
-                          work->inputs[0].shape.dims[0] / config_.size);
-    }
     work->submitted_ns = NowNs();
     return work;
   }

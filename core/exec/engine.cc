@@ -1,5 +1,6 @@
 #include "core/exec/engine.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/epoll.h>
 
@@ -248,11 +249,11 @@ void Engine::FailAll(const Status& error) {
   }
   auto awaiting = std::move(awaiting_);
   awaiting_.clear();
-  for (auto& [key, then] : awaiting) {
+  for (auto& [key, awaited] : awaiting) {
     DecisionWithFds failed;
     failed.decision.set_code(static_cast<uint32_t>(error.code()));
     failed.decision.set_error(std::string(error.message()));
-    then(std::move(failed));
+    awaited.then(std::move(failed));
   }
 }
 
@@ -467,6 +468,7 @@ bool Engine::Pending() const {
     if (!lane->empty()) return true;
   }
   if (!named_->empty() || !awaiting_.empty()) return true;
+  if (coordinator_ != nullptr && !coordinator_->empty()) return true;
   return std::any_of(sets_.begin(), sets_.end(),
                      [](const ArenaSet* set) { return set->pending() != nullptr; });
 }
@@ -562,17 +564,17 @@ void Engine::ChannelClosed(int r) {
 }
 
 void Engine::Propose(const wire::Proposal& proposal, const std::vector<int>& fds, DecisionFn then) {
-  awaiting_[{static_cast<int>(proposal.subject()), proposal.key()}] = std::move(then);
+  awaiting_[{static_cast<int>(proposal.subject()), proposal.key()}] = {std::move(then), NowNs()};
   if (context_.rank == 0) {
     std::vector<UniqueFd> own;
-    for (const int fd : fds) own.emplace_back(dup(fd));
+    for (const int fd : fds) own.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
     HandleProposal(0, proposal, std::move(own));
     return;
   }
-  if (channels_[0] == nullptr ||
-      !channels_[0]->Send(FrameType::kProposal, proposal.SerializeAsString(), fds).ok()) {
-    RaiseAbort(0, Status::PeerLost("rank 0, the coordinator, has left the job"));
-  }
+  // Without a channel rank 0 has left, and CheckProposals says so.
+  if (channels_[0] == nullptr) return;
+  const Status sent = channels_[0]->Send(FrameType::kProposal, proposal.SerializeAsString(), fds);
+  if (!sent.ok() && sent.code() != Code::kPeerLost) RaiseAbort(context_.rank, sent);
 }
 
 void Engine::HandleProposal(int r, const wire::Proposal& proposal, std::vector<UniqueFd> fds) {
@@ -581,8 +583,10 @@ void Engine::HandleProposal(int r, const wire::Proposal& proposal, std::vector<U
     for (const UniqueFd& fd : ready.fds) raw.push_back(fd.get());
     const std::string body = ready.decision.SerializeAsString();
     for (const auto& channel : channels_) {
+      if (channel == nullptr) continue;
+      const Status sent = channel->Send(FrameType::kDecision, body, raw);
       // A rank that is gone is noticed by its channel's end.
-      if (channel != nullptr) (void)channel->Send(FrameType::kDecision, body, raw).ok();
+      if (!sent.ok() && sent.code() != Code::kPeerLost) RaiseAbort(0, sent);
     }
     HandleDecision(std::move(ready));
   }
@@ -592,7 +596,7 @@ void Engine::HandleDecision(DecisionWithFds decision) {
   const auto it =
       awaiting_.find({static_cast<int>(decision.decision.subject()), decision.decision.key()});
   if (it == awaiting_.end()) return;
-  const DecisionFn then = std::move(it->second);
+  const DecisionFn then = std::move(it->second.then);
   awaiting_.erase(it);
   then(std::move(decision));
 }
@@ -608,6 +612,11 @@ Result<DecisionWithFds> Engine::Agree(const wire::Proposal& proposal, const std:
   Acquired();
   if (stopped_ || abort_.raised()) {
     Complete(work, stopped_ ? Status::Aborted("the Runtime has shut down") : abort_.status());
+  } else if (awaiting_.contains({static_cast<int>(proposal.subject()), proposal.key()})) {
+    Complete(work, Status::InvalidArgument(fmt::format(
+                       "set '{}' is being declared already, by another thread or a call that was "
+                       "interrupted",
+                       proposal.key())));
   } else {
     Propose(proposal, fds,
             [this, work, answer](DecisionWithFds decision) RONDE_NO_THREAD_SAFETY_ANALYSIS {
@@ -655,30 +664,56 @@ void Engine::RaiseAbort(int culprit, const Status& error) {
 }
 
 bool Engine::CheckMissing(const std::string& what, int64_t since_ns,
-                          const std::vector<int>& missing, int64_t now_ns) {
-  if (missing.empty()) return false;
-  for (const int r : missing) {
-    if (context_.board.phase(r).load(std::memory_order_seq_cst) ==
-        static_cast<uint32_t>(Phase::kLeft)) {
-      RaiseAbort(r, Status::PeerLost(fmt::format(
-                        "rank {} has left the job (shutdown), but rank {} waits for it in {}", r,
-                        context_.rank, what)));
-      return true;
-    }
+                          const std::function<std::vector<int>()>& missing,
+                          const std::vector<int>& waiting, int64_t now_ns) {
+  const auto left = [this](int r) {
+    return context_.board.phase(r).load(std::memory_order_seq_cst) ==
+           static_cast<uint32_t>(Phase::kLeft);
+  };
+  std::vector<int> late = missing();
+  std::vector<int> gone;
+  std::copy_if(late.begin(), late.end(), std::back_inserter(gone), left);
+  // Whoever has left may have done its part just before; from now on it does nothing more.
+  if (!gone.empty()) late = missing();
+  for (const int r : gone) {
+    if (std::find(late.begin(), late.end(), r) == late.end()) continue;
+    RaiseAbort(r, Status::PeerLost(
+                      fmt::format("rank {} has left the job (shutdown), but {} wait{} for it in {}",
+                                  r, RankList(waiting), waiting.size() == 1 ? "s" : "", what)));
+    return true;
   }
+  if (late.empty()) return false;
   const int64_t waited_ms = (now_ns - since_ns) / kNsPerMs;
   if (waited_ms > config_.timeout_ms) {
-    RaiseAbort(missing.front(),
-               Status::Timeout(fmt::format("{}: {} did not arrive within {} s (RONDE_TIMEOUT_S)",
-                                           what, RankList(missing),
-                                           static_cast<double>(config_.timeout_ms) / 1000)));
+    RaiseAbort(late.front(), Status::Timeout(fmt::format(
+                                 "{}: {} did not arrive within {} s (RONDE_TIMEOUT_S)", what,
+                                 RankList(late), static_cast<double>(config_.timeout_ms) / 1000)));
     return true;
   }
   if (waited_ms > config_.stall_warn_ms && warned_.insert(what).second) {
     RONDE_LOG(logger_, kWarning, "{} has waited {} s for {}", what, waited_ms / 1000,
-              RankList(missing));
+              RankList(late));
   }
   return false;
+}
+
+// Rank 0 alone knows who has proposed; the others only whether rank 0 still answers.
+bool Engine::CheckProposals(int64_t now_ns) {
+  if (coordinator_ != nullptr) {
+    for (const Coordinator::Open& open : coordinator_->open()) {
+      const auto missing = [&] { return open.missing; };
+      if (CheckMissing(open.what, open.since_ns, missing, open.present, now_ns)) return true;
+    }
+    return false;
+  }
+  if (awaiting_.empty()) return false;
+  const auto oldest = std::min_element(
+      awaiting_.begin(), awaiting_.end(),
+      [](const auto& a, const auto& b) { return a.second.since_ns < b.second.since_ns; });
+  return CheckMissing(
+      fmt::format("the agreement on '{}'", oldest->first.second),
+      oldest->second.since_ns + kAnswerGraceMs * kNsPerMs, [] { return std::vector<int>{0}; },
+      {context_.rank}, now_ns);
 }
 
 void Engine::CheckPeers(int64_t now_ns) {
@@ -692,29 +727,24 @@ void Engine::CheckPeers(int64_t now_ns) {
     RaiseAbort(r, Watch::DeathOf(context_.board, r));
     return;
   }
+  const std::vector<int> me = {context_.rank};
   for (const auto& lane : lanes_) {
     const WorkState* head = lane->head();
     if (head == nullptr) continue;
-    if (CheckMissing(head->Describe(), head->submitted_ns, lane->Missing(), now_ns)) return;
+    const auto missing = [&] { return lane->Missing(); };
+    if (CheckMissing(head->Describe(), head->submitted_ns, missing, me, now_ns)) return;
   }
   for (const auto& [id, work] : named_->announced()) {
-    if (CheckMissing(work->Describe(), work->submitted_ns, named_->Missing(id), now_ns)) return;
+    const auto missing = [&, number = id] { return named_->Missing(number); };
+    if (CheckMissing(work->Describe(), work->submitted_ns, missing, me, now_ns)) return;
   }
   for (const ArenaSet* set : sets_) {
     const WorkState* work = set->pending();
     if (work == nullptr) continue;
-    if (CheckMissing(work->name, work->submitted_ns, set->Missing(), now_ns)) return;
+    const auto missing = [&] { return set->Missing(); };
+    if (CheckMissing(work->name, work->submitted_ns, missing, me, now_ns)) return;
   }
-  for (const auto& [name, work] : named_->asked()) {
-    // Only rank 0 knows who else has asked; the others can tell who is gone.
-    std::vector<int> missing;
-    if (coordinator_ != nullptr) {
-      missing = coordinator_->Missing(wire::SUBJECT_NAME, name);
-    } else if (channels_[0] == nullptr) {
-      missing = {0};
-    }
-    if (CheckMissing(work->Describe(), work->submitted_ns, missing, now_ns)) return;
-  }
+  CheckProposals(now_ns);
 }
 
 }  // namespace ronde

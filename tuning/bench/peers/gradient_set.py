@@ -22,9 +22,10 @@ import sys
 import time
 from collections.abc import Callable
 
-import ronde.torch as ronde
 import torch
 import torch.distributed as dist
+
+import ronde.torch as ronde
 
 WARMUP_STEPS = 4
 MAX_TRIES_PER_PAIR = 3  # a pair during which the cores moved is dropped

@@ -363,7 +363,7 @@ void ShmLane::ReducePiece(int64_t in_begin, int64_t out_begin, int64_t bytes,
     // Inputs and outputs of a group have the same boundaries, except a reducescatter's, which has
     // one tensor.
     out_.ForEach(out_begin + at, piece, [&](std::byte* result, int64_t, int64_t) {
-      void* dsts[2] = {result, shared_result + at};
+      void* dsts[2] = {result, shared_result == nullptr ? nullptr : shared_result + at};
       kernels::ReduceArgs args{};
       args.srcs = srcs_.data();
       args.num_srcs = n_;

@@ -102,6 +102,11 @@ Status Channel::Fill() {
       std::memcpy(raw.data(), CMSG_DATA(c), count * sizeof(int));
       for (const int fd : raw) incoming_fds_.emplace_back(fd);
     }
+    if ((message.msg_flags & MSG_CTRUNC) != 0) {
+      return Status::Internal(
+          "descriptors sent on a control channel were lost: this process may open no more files "
+          "(ulimit -n)");
+    }
     if (received == 0) {
       closed_ = true;
       return Status::Ok();

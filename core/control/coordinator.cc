@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/clock.h"
 #include "core/control/description.h"
 
 namespace ronde {
@@ -30,6 +31,7 @@ std::vector<DecisionWithFds> Coordinator::Add(int r, const wire::Proposal& propo
     ballot.proposals.resize(n);
     ballot.fds.resize(n);
     ballot.present.resize(n);
+    ballot.since_ns = NowNs();
   }
   const auto index = static_cast<size_t>(r);
   // A rank has one proposal per subject in flight (names in flight are unique), so a second one
@@ -107,14 +109,18 @@ void Coordinator::OnceConsumed(uint32_t id, uint64_t position) {
   if (id >= kCachedIds) once_position_[id - kCachedIds] = position;
 }
 
-std::vector<int> Coordinator::Missing(wire::Subject subject, const std::string& key) const {
-  std::vector<int> missing;
-  const auto it = ballots_.find({static_cast<int>(subject), key});
-  if (it == ballots_.end()) return missing;
-  for (size_t r = 0; r < it->second.present.size(); ++r) {
-    if (!it->second.present[r]) missing.push_back(static_cast<int>(r));
+std::vector<Coordinator::Open> Coordinator::open() const {
+  std::vector<Open> all;
+  for (const auto& [id, ballot] : ballots_) {
+    Open& open = all.emplace_back();
+    open.since_ns = ballot.since_ns;
+    for (size_t r = 0; r < ballot.present.size(); ++r) {
+      (ballot.present[r] ? open.present : open.missing).push_back(static_cast<int>(r));
+    }
+    const auto first = static_cast<size_t>(open.present.front());
+    open.what = WhatOf(static_cast<wire::Subject>(id.first), id.second, ballot.proposals[first]);
   }
-  return missing;
+  return all;
 }
 
 }  // namespace ronde

@@ -34,11 +34,19 @@ class Coordinator {
   // it.
   void OnceConsumed(uint32_t id, uint64_t position);
 
-  // Ranks that have not proposed on (subject, key) yet; empty when nobody has, or all have.
-  std::vector<int> Missing(wire::Subject subject, const std::string& key) const;
+  // A subject on which some ranks have proposed and others have not yet.
+  struct Open {
+    std::string what;  // "allreduce 'x'"
+    int64_t since_ns = 0;
+    std::vector<int> present;
+    std::vector<int> missing;
+  };
+  bool empty() const { return ballots_.empty(); }
+  std::vector<Open> open() const;
 
  private:
   struct Ballot {
+    int64_t since_ns = 0;  // its first proposal
     std::vector<wire::Proposal> proposals;
     std::vector<std::vector<UniqueFd>> fds;
     std::vector<bool> present;

@@ -21,7 +21,8 @@ namespace ronde {
 namespace {
 
 constexpr uint32_t kAbi = 1;
-constexpr int kPollMs = 50;      // how often an interrupt is looked for
+constexpr int kPollMs = 50;                        // how often an interrupt is looked for
+constexpr int64_t kMinStagingPerRank = 128 << 10;  // two slots of a schedule, whatever the ranks
 constexpr int kAnswerMs = 2000;  // by so much rank 0, who can name the missing, gives up first
 
 // A deadline and an interrupt, in one.
@@ -186,9 +187,13 @@ class Host {
       return Status::Internal("a process joined with something that is not a hello");
     }
     const uint32_t rank = hello.rank();
-    const Status agreed = CheckHello(hello_, hello);
-    if (agreed.ok() && (rank == 0 || rank >= hello_.size() || members_.channels[rank] != nullptr)) {
-      return Status::Mismatch(fmt::format(
+    Status agreed = CheckHello(hello_, hello);
+    if (agreed.ok() && rank >= hello_.size()) {
+      agreed = Status::Mismatch(fmt::format("process {} calls itself rank {}; must be 0 to {}",
+                                            hello.pid(), rank, hello_.size() - 1));
+    }
+    if (agreed.ok() && (rank == 0 || members_.channels[rank] != nullptr)) {
+      agreed = Status::Mismatch(fmt::format(
           "two processes call themselves rank {} (one is process {})", rank, hello.pid()));
     }
     if (!agreed.ok()) {
@@ -213,8 +218,9 @@ class Host {
 
   Status MakeBoard() {
     const uint64_t epoch = static_cast<uint64_t>(NowNs());
-    Result<UniqueFd> fd = Board::Create(
-        config_.size, static_cast<size_t>(config_.staging_max_bytes), epoch, config_.job);
+    const int64_t staging = std::max(config_.staging_max_bytes, config_.size * kMinStagingPerRank);
+    Result<UniqueFd> fd =
+        Board::Create(config_.size, static_cast<size_t>(staging), epoch, config_.job);
     if (!fd.ok()) return fd.status();
     board_fd_ = std::move(*fd);
     Result<Board> board = Board::Attach(board_fd_.get(), mappings_, config_.job);

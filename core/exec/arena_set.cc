@@ -144,7 +144,7 @@ void ArenaSet::Publish(size_t bucket) {
   // else to do.
   if (AllReached(bucket, false, round)) {
     context_.doorbell->RingOthers(!overlap_);
-    if (overlap_) context_.doorbell->Ring(context_.rank);
+    context_.doorbell->Ring(context_.rank, !overlap_);
   }
 }
 

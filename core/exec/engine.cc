@@ -1,5 +1,6 @@
 #include "core/exec/engine.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/epoll.h>
 
@@ -26,6 +27,14 @@ constexpr uint64_t kPeersEvery = 1024;          // idle steps between looks at w
 constexpr int kPendingWakeMs = 1000;            // the progress thread's look at deadlines
 constexpr int kFlushWakeMs = 1;
 constexpr int kRingGraceMs = 50;
+constexpr int64_t kAnswerGraceMs =
+    2000;  // by so much the coordinator, who knows more, times out first
+
+int64_t DeadlineNs(const WaitOptions& options) {
+  const int64_t now = NowNs();
+  const bool endless = options.timeout_ms < 0 || options.timeout_ms > (INT64_MAX - now) / kNsPerMs;
+  return endless ? INT64_MAX : now + options.timeout_ms * kNsPerMs;
+}
 
 }  // namespace
 
@@ -241,11 +250,11 @@ void Engine::FailAll(const Status& error) {
   }
   auto awaiting = std::move(awaiting_);
   awaiting_.clear();
-  for (auto& [key, then] : awaiting) {
+  for (auto& [key, awaited] : awaiting) {
     DecisionWithFds failed;
     failed.decision.set_code(static_cast<uint32_t>(error.code()));
     failed.decision.set_error(std::string(error.message()));
-    then(std::move(failed));
+    awaited.then(std::move(failed));
   }
 }
 
@@ -264,16 +273,25 @@ void Engine::Release() {
   context_.board.doze(context_.rank)
       .store(static_cast<uint32_t>(dozing_), std::memory_order_seq_cst);
   const bool more = Step();
-  const bool wanted = dozing_ == Doze::kWanted;
   auto callbacks = std::move(callbacks_);
   callbacks_.clear();
+  Unlock(more);
+  for (auto& [callback, status] : callbacks) callback(status);
+}
+
+void Engine::Unlock(bool more) {
+  const bool wanted = dozing_ == Doze::kWanted;
   token_.Unlock();
   // What came in while others saw the token held is the progress thread's.
   if (more || submitted_.load(std::memory_order_seq_cst) != nullptr ||
       (!wanted && waiters_.load(std::memory_order_seq_cst) > 0)) {
     doorbell_.RingSelf();
   }
-  for (auto& [callback, status] : callbacks) callback(status);
+}
+
+bool Engine::Woken() const {
+  epoll_event event;
+  return epoll_wait(epoll_.get(), &event, 1, 0) > 0;
 }
 
 void Engine::Pause() const {
@@ -317,7 +335,7 @@ Status Engine::Run(WorkState* work, const WaitOptions& options) {
   Acquired();
   DrainSubmissions();
   Route(work);
-  Drive(work, options.timeout_ms < 0 ? INT64_MAX : NowNs() + options.timeout_ms * kNsPerMs);
+  Drive(work, DeadlineNs(options));
   Release();
   if (work->done()) return work->status;
   return Wait(work, options);
@@ -380,15 +398,15 @@ bool Engine::RunInline(const Request& request, WorkState** adopted) {
 
 Status Engine::Wait(WorkState* work, const WaitOptions& options) {
   if (work->done()) return work->status;
-  const int64_t deadline =
-      options.timeout_ms < 0 ? INT64_MAX : NowNs() + options.timeout_ms * kNsPerMs;
+  const int64_t deadline = DeadlineNs(options);
+  const bool on_progress_thread = std::this_thread::get_id() == progress_.get_id();
   waiters_.fetch_add(1, std::memory_order_seq_cst);
   Status outcome;
   bool capped = false;
   for (;;) {
     if (token_.TryLock()) {
       Acquired();
-      if (capped && Step()) capped_sleeps_.fetch_add(1, std::memory_order_relaxed);
+      if (capped && !Woken() && Step()) capped_sleeps_.fetch_add(1, std::memory_order_relaxed);
       Drive(work, deadline);
       const bool done = work->done();
       if (done) waiters_.fetch_sub(1, std::memory_order_seq_cst);
@@ -405,7 +423,13 @@ Status Engine::Wait(WorkState* work, const WaitOptions& options) {
                                             work->Describe(), options.timeout_ms));
       break;
     }
-    capped = !work->Park(std::min(kNapCapNs, deadline - NowNs()));
+    const int64_t nap = std::clamp<int64_t>(deadline - NowNs(), 0, kNapCapNs);
+    if (on_progress_thread) {
+      // A callback waits: nobody else would hear the bell.
+      Progress(static_cast<int>(nap / kNsPerMs));
+    } else {
+      capped = !work->Park(nap);
+    }
     if (work->done()) break;
     // A ring that is on its way, on a machine too busy to deliver it, is not a lost one.
     if (capped) capped = !doorbell_.RungWithin(kRingGraceMs);
@@ -447,6 +471,7 @@ bool Engine::Pending() const {
     if (!lane->empty()) return true;
   }
   if (!named_->empty() || !awaiting_.empty()) return true;
+  if (coordinator_ != nullptr && !coordinator_->empty()) return true;
   return std::any_of(sets_.begin(), sets_.end(),
                      [](const ArenaSet* set) { return set->pending() != nullptr; });
 }
@@ -457,32 +482,34 @@ int Engine::EpollTimeoutMs() {
   for (const auto& channel : channels_) {
     if (channel != nullptr && channel->wants_write()) timeout = kFlushWakeMs;
   }
-  token_.Unlock();
+  Unlock(false);
   return timeout;
 }
 
 void Engine::ProgressLoop() {
-  while (!stop_.load(std::memory_order_seq_cst)) {
-    epoll_event events[16];
-    epoll_wait(epoll_.get(), events, 16, EpollTimeoutMs());
-    if (stop_.load(std::memory_order_seq_cst)) return;
-    doorbell_.Drain();
-    token_.Lock();
-    Acquired();
-    PollChannels();
-    if (!stopped_) CheckPeers(NowNs());
-    int64_t budget_end = NowNs() + BudgetNs();
-    for (;;) {
-      if (Step()) {
-        budget_end = NowNs() + BudgetNs();
-      } else if (!Hot() || NowNs() > budget_end) {
-        break;
-      } else {
-        Pause();
-      }
+  while (!stop_.load(std::memory_order_seq_cst)) Progress(EpollTimeoutMs());
+}
+
+void Engine::Progress(int timeout_ms) {
+  epoll_event events[16];
+  epoll_wait(epoll_.get(), events, 16, timeout_ms);
+  if (stop_.load(std::memory_order_seq_cst)) return;
+  token_.Lock();
+  Acquired();
+  doorbell_.Drain();
+  PollChannels();
+  if (!stopped_) CheckPeers(NowNs());
+  int64_t budget_end = NowNs() + BudgetNs();
+  for (;;) {
+    if (Step()) {
+      budget_end = NowNs() + BudgetNs();
+    } else if (!Hot() || NowNs() > budget_end) {
+      break;
+    } else {
+      Pause();
     }
-    Release();
   }
+  Release();
 }
 
 // ---- Slow path ----
@@ -540,17 +567,17 @@ void Engine::ChannelClosed(int r) {
 }
 
 void Engine::Propose(const wire::Proposal& proposal, const std::vector<int>& fds, DecisionFn then) {
-  awaiting_[{static_cast<int>(proposal.subject()), proposal.key()}] = std::move(then);
+  awaiting_[{static_cast<int>(proposal.subject()), proposal.key()}] = {std::move(then), NowNs()};
   if (context_.rank == 0) {
     std::vector<UniqueFd> own;
-    for (const int fd : fds) own.emplace_back(dup(fd));
+    for (const int fd : fds) own.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
     HandleProposal(0, proposal, std::move(own));
     return;
   }
-  if (channels_[0] == nullptr ||
-      !channels_[0]->Send(FrameType::kProposal, proposal.SerializeAsString(), fds).ok()) {
-    RaiseAbort(0, Status::PeerLost("rank 0, the coordinator, has left the job"));
-  }
+  // Without a channel rank 0 has left, and CheckProposals says so.
+  if (channels_[0] == nullptr) return;
+  const Status sent = channels_[0]->Send(FrameType::kProposal, proposal.SerializeAsString(), fds);
+  if (!sent.ok() && sent.code() != Code::kPeerLost) RaiseAbort(context_.rank, sent);
 }
 
 void Engine::HandleProposal(int r, const wire::Proposal& proposal, std::vector<UniqueFd> fds) {
@@ -559,8 +586,10 @@ void Engine::HandleProposal(int r, const wire::Proposal& proposal, std::vector<U
     for (const UniqueFd& fd : ready.fds) raw.push_back(fd.get());
     const std::string body = ready.decision.SerializeAsString();
     for (const auto& channel : channels_) {
+      if (channel == nullptr) continue;
+      const Status sent = channel->Send(FrameType::kDecision, body, raw);
       // A rank that is gone is noticed by its channel's end.
-      if (channel != nullptr) (void)channel->Send(FrameType::kDecision, body, raw).ok();
+      if (!sent.ok() && sent.code() != Code::kPeerLost) RaiseAbort(0, sent);
     }
     HandleDecision(std::move(ready));
   }
@@ -570,7 +599,7 @@ void Engine::HandleDecision(DecisionWithFds decision) {
   const auto it =
       awaiting_.find({static_cast<int>(decision.decision.subject()), decision.decision.key()});
   if (it == awaiting_.end()) return;
-  const DecisionFn then = std::move(it->second);
+  const DecisionFn then = std::move(it->second.then);
   awaiting_.erase(it);
   then(std::move(decision));
 }
@@ -586,6 +615,11 @@ Result<DecisionWithFds> Engine::Agree(const wire::Proposal& proposal, const std:
   Acquired();
   if (stopped_ || abort_.raised()) {
     Complete(work, stopped_ ? Status::Aborted("the Runtime has shut down") : abort_.status());
+  } else if (awaiting_.contains({static_cast<int>(proposal.subject()), proposal.key()})) {
+    Complete(work, Status::InvalidArgument(fmt::format(
+                       "set '{}' is being declared already, by another thread or a call that was "
+                       "interrupted",
+                       proposal.key())));
   } else {
     Propose(proposal, fds,
             [this, work, answer](DecisionWithFds decision) RONDE_NO_THREAD_SAFETY_ANALYSIS {
@@ -602,7 +636,7 @@ Result<DecisionWithFds> Engine::Agree(const wire::Proposal& proposal, const std:
 void Engine::AddSet(ArenaSet* set) {
   token_.Lock();
   sets_.push_back(set);
-  token_.Unlock();
+  Unlock(false);
 }
 
 void Engine::RemoveSet(ArenaSet* set) {
@@ -619,7 +653,7 @@ int64_t Engine::messages() {
   token_.Lock();
   int64_t messages = 0;
   for (const auto& lane : lanes_) messages += lane->messages();
-  token_.Unlock();
+  Unlock(false);
   return messages;
 }
 
@@ -633,30 +667,56 @@ void Engine::RaiseAbort(int culprit, const Status& error) {
 }
 
 bool Engine::CheckMissing(const std::string& what, int64_t since_ns,
-                          const std::vector<int>& missing, int64_t now_ns) {
-  if (missing.empty()) return false;
-  for (const int r : missing) {
-    if (context_.board.phase(r).load(std::memory_order_seq_cst) ==
-        static_cast<uint32_t>(Phase::kLeft)) {
-      RaiseAbort(r, Status::PeerLost(fmt::format(
-                        "rank {} has left the job (shutdown), but rank {} waits for it in {}", r,
-                        context_.rank, what)));
-      return true;
-    }
+                          const std::function<std::vector<int>()>& missing,
+                          const std::vector<int>& waiting, int64_t now_ns) {
+  const auto left = [this](int r) {
+    return context_.board.phase(r).load(std::memory_order_seq_cst) ==
+           static_cast<uint32_t>(Phase::kLeft);
+  };
+  std::vector<int> late = missing();
+  std::vector<int> gone;
+  std::copy_if(late.begin(), late.end(), std::back_inserter(gone), left);
+  // Whoever has left may have done its part just before; from now on it does nothing more.
+  if (!gone.empty()) late = missing();
+  for (const int r : gone) {
+    if (std::find(late.begin(), late.end(), r) == late.end()) continue;
+    RaiseAbort(r, Status::PeerLost(
+                      fmt::format("rank {} has left the job (shutdown), but {} wait{} for it in {}",
+                                  r, RankList(waiting), waiting.size() == 1 ? "s" : "", what)));
+    return true;
   }
+  if (late.empty()) return false;
   const int64_t waited_ms = (now_ns - since_ns) / kNsPerMs;
   if (waited_ms > config_.timeout_ms) {
-    RaiseAbort(missing.front(),
-               Status::Timeout(fmt::format("{}: {} did not arrive within {} s (RONDE_TIMEOUT_S)",
-                                           what, RankList(missing),
-                                           static_cast<double>(config_.timeout_ms) / 1000)));
+    RaiseAbort(late.front(), Status::Timeout(fmt::format(
+                                 "{}: {} did not arrive within {} s (RONDE_TIMEOUT_S)", what,
+                                 RankList(late), static_cast<double>(config_.timeout_ms) / 1000)));
     return true;
   }
   if (waited_ms > config_.stall_warn_ms && warned_.insert(what).second) {
     RONDE_LOG(logger_, kWarning, "{} has waited {} s for {}", what, waited_ms / 1000,
-              RankList(missing));
+              RankList(late));
   }
   return false;
+}
+
+// Rank 0 alone knows who has proposed; the others only whether rank 0 still answers.
+bool Engine::CheckProposals(int64_t now_ns) {
+  if (coordinator_ != nullptr) {
+    for (const Coordinator::Open& open : coordinator_->open()) {
+      const auto missing = [&] { return open.missing; };
+      if (CheckMissing(open.what, open.since_ns, missing, open.present, now_ns)) return true;
+    }
+    return false;
+  }
+  if (awaiting_.empty()) return false;
+  const auto oldest = std::min_element(
+      awaiting_.begin(), awaiting_.end(),
+      [](const auto& a, const auto& b) { return a.second.since_ns < b.second.since_ns; });
+  return CheckMissing(
+      fmt::format("the agreement on '{}'", oldest->first.second),
+      oldest->second.since_ns + kAnswerGraceMs * kNsPerMs, [] { return std::vector<int>{0}; },
+      {context_.rank}, now_ns);
 }
 
 void Engine::CheckPeers(int64_t now_ns) {
@@ -670,29 +730,24 @@ void Engine::CheckPeers(int64_t now_ns) {
     RaiseAbort(r, Watch::DeathOf(context_.board, r));
     return;
   }
+  const std::vector<int> me = {context_.rank};
   for (const auto& lane : lanes_) {
     const WorkState* head = lane->head();
     if (head == nullptr) continue;
-    if (CheckMissing(head->Describe(), head->submitted_ns, lane->Missing(), now_ns)) return;
+    const auto missing = [&] { return lane->Missing(); };
+    if (CheckMissing(head->Describe(), head->submitted_ns, missing, me, now_ns)) return;
   }
   for (const auto& [id, work] : named_->announced()) {
-    if (CheckMissing(work->Describe(), work->submitted_ns, named_->Missing(id), now_ns)) return;
+    const auto missing = [&, number = id] { return named_->Missing(number); };
+    if (CheckMissing(work->Describe(), work->submitted_ns, missing, me, now_ns)) return;
   }
   for (const ArenaSet* set : sets_) {
     const WorkState* work = set->pending();
     if (work == nullptr) continue;
-    if (CheckMissing(work->name, work->submitted_ns, set->Missing(), now_ns)) return;
+    const auto missing = [&] { return set->Missing(); };
+    if (CheckMissing(work->name, work->submitted_ns, missing, me, now_ns)) return;
   }
-  for (const auto& [name, work] : named_->asked()) {
-    // Only rank 0 knows who else has asked; the others can tell who is gone.
-    std::vector<int> missing;
-    if (coordinator_ != nullptr) {
-      missing = coordinator_->Missing(wire::SUBJECT_NAME, name);
-    } else if (channels_[0] == nullptr) {
-      missing = {0};
-    }
-    if (CheckMissing(work->Describe(), work->submitted_ns, missing, now_ns)) return;
-  }
+  CheckProposals(now_ns);
 }
 
 }  // namespace ronde

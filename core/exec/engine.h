@@ -101,17 +101,27 @@ class Engine {
   bool Hot() const RONDE_REQUIRES(token_);
   bool Pending() const RONDE_REQUIRES(token_);
   void CheckPeers(int64_t now_ns) RONDE_REQUIRES(token_);
-  bool CheckMissing(const std::string& what, int64_t since_ns, const std::vector<int>& missing,
-                    int64_t now_ns) RONDE_REQUIRES(token_);
+  // Raises the abort when a rank of missing() has left or the deadline has passed; true then.
+  // `waiting`: the ranks that wait.
+  bool CheckMissing(const std::string& what, int64_t since_ns,
+                    const std::function<std::vector<int>()>& missing,
+                    const std::vector<int>& waiting, int64_t now_ns) RONDE_REQUIRES(token_);
+  bool CheckProposals(int64_t now_ns) RONDE_REQUIRES(token_);
 
   void Acquired() RONDE_REQUIRES(token_);
   void Release() RONDE_RELEASE(token_);
+  // The last step of Release, and all of it for those who only looked at something.
+  void Unlock(bool more) RONDE_RELEASE(token_);
+  // Is something there that wakes the progress thread?
+  bool Woken() const;
   // Steps until the work is done, the budget since the last progress is used, or 50 ms have passed.
   void Drive(const WorkState* work, int64_t deadline_ns) RONDE_REQUIRES(token_);
   void Pause() const;
   int64_t BudgetNs() const;
 
   void ProgressLoop();
+  // The progress thread: sleeps until something happens, then steps while there is work.
+  void Progress(int timeout_ms);
   int EpollTimeoutMs();
 
   const Config config_;
@@ -130,7 +140,12 @@ class Engine {
   std::vector<ArenaSet*> sets_ RONDE_GUARDED_BY(token_);
   std::vector<std::unique_ptr<Channel>> channels_ RONDE_GUARDED_BY(token_);
   std::unique_ptr<Coordinator> coordinator_ RONDE_GUARDED_BY(token_);
-  std::map<std::pair<int, std::string>, DecisionFn> awaiting_ RONDE_GUARDED_BY(token_);
+  // Proposals without an answer yet.
+  struct Awaited {
+    DecisionFn then;
+    int64_t since_ns = 0;
+  };
+  std::map<std::pair<int, std::string>, Awaited> awaiting_ RONDE_GUARDED_BY(token_);
   // Callbacks of works that completed while the token was held; run after its release.
   std::vector<std::pair<std::function<void(const Status&)>, Status>> callbacks_
       RONDE_GUARDED_BY(token_);

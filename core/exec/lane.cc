@@ -33,15 +33,6 @@ Shape WithRows(Shape shape, int64_t rows) {
   return shape;
 }
 
-// The error's text without the operation's name, which whoever reports it adds.
-std::string_view Reason(const WorkState& work) {
-  if (work.invalid.ok()) return "";
-  std::string_view text = work.invalid.message();
-  const std::string prefix = work.Describe() + ": ";
-  if (text.starts_with(prefix)) text.remove_prefix(prefix.size());
-  return text;
-}
-
 }  // namespace
 
 Lane::Lane(int index, const BackendContext& context, const RuleTable* rules,
@@ -65,6 +56,8 @@ bool Lane::Step() {
     case State::kNew:
       Post();
       return true;
+    case State::kInline:
+      return false;  // what was enqueued meanwhile comes after the posted operation
     case State::kPosted:
       if (!AllPosted()) return false;
       Match();
@@ -94,9 +87,9 @@ bool Lane::whole_group() const {
 }
 
 void Lane::SetView() {
-  view_ = OpView{head_->kind,          head_->op,        head_->root,
-                 head_->prescale,      head_->postscale, {},
-                 head_->inputs.size(), head_->splits,    Reason(*head_)};
+  view_ = ViewOf(*head_);
+  const std::span<const Tensor> inputs = head_->inputs;
+  const std::span<const Tensor> part = inputs.subspan(part_, std::min<size_t>(1, inputs.size()));
   if (head_->batch != nullptr) {
     tensors_.clear();
     for (const WorkState* work = head_; work != nullptr; work = work->batch) {
@@ -104,11 +97,27 @@ void Lane::SetView() {
     }
     view_.tensors = tensors_;
     view_.group_size = tensors_.size();
-  } else if (whole_group()) {
-    view_.tensors = head_->inputs;
-  } else if (part_ < head_->inputs.size()) {
-    view_.tensors = std::span(head_->inputs).subspan(part_, 1);
+  } else if (!SameShape(head_->kind)) {
+    view_.tensors = part;
   }
+  carried_ = whole_group() ? view_.tensors : part;
+  if (head_->kind == OpKind::kAlltoall && head_->splits.empty() && !part.empty()) {
+    equal_splits_.assign(static_cast<size_t>(context_.board.num_ranks()),
+                         part[0].shape.dims[0] / context_.board.num_ranks());
+    view_.splits = equal_splits_;
+  }
+}
+
+uint64_t Lane::ViewSignature() const {
+  if (head_ == nullptr || head_->batch == nullptr) return Signature(view_);
+  // Each work for itself: the ranks may disagree about one that another rank found fit to be fused.
+  uint64_t hash = 1;
+  for (const WorkState* work = head_; work != nullptr; work = work->batch) {
+    const uint64_t signature = Signature(ViewOf(*work));
+    if (signature == 0) return 0;
+    hash = hash * 0x9e3779b97f4a7c15 + signature;
+  }
+  return hash | 1;
 }
 
 void Lane::Post() {
@@ -118,15 +127,18 @@ void Lane::Post() {
 }
 
 void Lane::PublishCell() {
-  const uint64_t signature = Signature(view_);
+  const uint64_t signature = ViewSignature();
   CellHeader* cell = context_.board.cell(index_, seq_, context_.rank);
-  const int64_t bytes = TotalBytes(view_.tensors);
-  const bool carries = signature != 0 &&
-                       rules_->Find(view_.kind, bytes).schedule == Schedule::kOneShot &&
+  const int64_t bytes = TotalBytes(carried_);
+  // Where sizes differ, the largest one decides on the schedule, and nobody knows it yet.
+  const bool maybe_oneshot =
+      rules_->Find(view_.kind, bytes).schedule == Schedule::kOneShot ||
+      (SizesDiffer(view_.kind) && bytes <= static_cast<int64_t>(kCellPayload));
+  const bool carries = signature != 0 && maybe_oneshot &&
                        !(view_.kind == OpKind::kBroadcast && view_.root != context_.rank);
   if (carries) {
     std::byte* payload = context_.board.payload(index_, seq_, context_.rank);
-    for (const Tensor& tensor : view_.tensors) {
+    for (const Tensor& tensor : carried_) {
       const auto size = static_cast<size_t>(tensor.view.size_bytes());
       if (size != 0) std::memcpy(payload, tensor.view.data, size);
       payload += size;
@@ -179,25 +191,29 @@ bool Lane::SignaturesAgree() const {
 
 void Lane::PostInline(const OpView& view) {
   view_ = view;
+  carried_ = view.tensors;
   PublishCell();
+  state_ = State::kInline;
 }
 
 bool Lane::FinishInline(const TensorView& output) {
   if (!SignaturesAgree()) return false;
   if (view_.kind != OpKind::kBarrier) {
-    Collective collective =
-        MakeCollective(rules_->Find(view_.kind, view_.tensors[0].view.size_bytes()));
-    collective.inputs = {&view_.tensors[0].view, 1};
+    Collective collective = MakeCollective(rules_->Find(view_.kind, carried_[0].view.size_bytes()));
+    collective.inputs = {&carried_[0].view, 1};
     collective.outputs = {&output, 1};
     backend_->Start(collective);
     RONDE_CHECK(backend_->Poll() == Progress::kDone);
   }
   ++seq_;
+  state_ = State::kNew;
   return true;
 }
 
 void Lane::Adopt(WorkState* work) {
-  Enqueue(work);
+  work->next = head_;
+  if (head_ == nullptr) tail_ = work;
+  head_ = work;
   SetView();
   state_ = State::kPosted;
 }
@@ -252,9 +268,9 @@ void Lane::Unfuse() {
 }
 
 int64_t Lane::AgreedBytes() const {
-  if (!SizesDiffer(view_.kind)) return TotalBytes(view_.tensors);
+  if (!SizesDiffer(view_.kind)) return TotalBytes(carried_);
   int64_t bytes = 0;
-  const auto element = static_cast<int64_t>(DTypeSize(view_.tensors[0].view.dtype));
+  const auto element = static_cast<int64_t>(DTypeSize(carried_[0].view.dtype));
   for (int r = 0; r < context_.board.num_ranks(); ++r) {
     const Shape shape = EncodedShape(context_.board.descriptor(index_, seq_, r), 0);
     bytes = std::max(bytes, shape.count() * element);
@@ -265,7 +281,7 @@ int64_t Lane::AgreedBytes() const {
 Collective Lane::MakeCollective(const Rule& rule) const {
   Collective collective;
   collective.kind = view_.kind;
-  collective.dtype = view_.tensors[0].view.dtype;
+  collective.dtype = carried_[0].view.dtype;
   collective.op = view_.op;
   collective.prescale = view_.prescale;
   collective.postscale = view_.postscale;
@@ -282,7 +298,7 @@ Status Lane::Begin() {
   inputs_.clear();
   outputs_.clear();
   counts_.clear();
-  for (const Tensor& tensor : view_.tensors) inputs_.push_back(tensor.view);
+  for (const Tensor& tensor : carried_) inputs_.push_back(tensor.view);
   Status status;
   if (whole_group()) {
     for (WorkState* work = head_; work != nullptr; work = work->batch) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/control/board.h"
@@ -58,7 +59,7 @@ class Lane {
   int64_t messages() const { return posted_ + backend_->messages(); }
 
  private:
-  enum class State : uint8_t { kNew, kPosted, kRunning };
+  enum class State : uint8_t { kNew, kInline, kPosted, kRunning };
 
   void Post();
   bool SignaturesAgree() const;
@@ -71,6 +72,7 @@ class Lane {
   void FinishPart();
   void FinishHead(const Status& status);
   void SetView();
+  uint64_t ViewSignature() const;
   void PublishCell();
   Collective MakeCollective(const Rule& rule) const;
   bool whole_group() const;  // does one collective carry all tensors of the request?
@@ -90,7 +92,10 @@ class Lane {
   Status late_error_;  // found too late to tell the other ranks; this rank's work ends with it
   int64_t posted_ = 0;
 
-  OpView view_{};  // of the head's current part, since it was posted
+  // Of the head's current part, since it was posted.
+  OpView view_{};                      // what the ranks agree on
+  std::span<const Tensor> carried_;    // the tensors of it that this collective carries
+  std::vector<int64_t> equal_splits_;  // of an alltoall without splits
 
   // The current collective's arguments; kept for their capacity.
   std::vector<Tensor> tensors_;

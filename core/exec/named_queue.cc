@@ -7,12 +7,6 @@
 namespace ronde {
 namespace {
 
-OpView ViewOf(const WorkState& work) {
-  return {work.kind,          work.op,        work.root,
-          work.prescale,      work.postscale, work.inputs,
-          work.inputs.size(), work.splits,    work.invalid.message()};
-}
-
 int64_t BytesOf(const WorkState& work) {
   int64_t bytes = 0;
   for (const Tensor& tensor : work.inputs) bytes += tensor.view.size_bytes();

@@ -32,7 +32,6 @@ class NamedQueue {
 
   // Works that wait for other ranks.
   const std::unordered_map<uint32_t, WorkState*>& announced() const { return announced_; }
-  const std::unordered_map<std::string, WorkState*>& asked() const { return asked_; }
   std::vector<int> Missing(uint32_t id) const { return log_.Missing(id); }
   bool empty() const { return announced_.empty() && asked_.empty(); }
   void Fail(const Status& error);

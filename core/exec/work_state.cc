@@ -99,6 +99,17 @@ void WorkState::Clear() {
   batch = nullptr;
 }
 
+OpView ViewOf(const WorkState& work) {
+  std::string_view reason;
+  if (!work.invalid.ok()) {
+    reason = work.invalid.message();
+    const std::string prefix = work.Describe() + ": ";
+    if (reason.starts_with(prefix)) reason.remove_prefix(prefix.size());
+  }
+  return {work.kind,          work.op,     work.root, work.prescale, work.postscale, work.inputs,
+          work.inputs.size(), work.splits, reason};
+}
+
 WorkPool::~WorkPool() {
   Close();
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/control/description.h"
 #include "ronde/request.h"
 #include "ronde/status.h"
 #include "ronde/work.h"
@@ -80,6 +81,10 @@ class WorkState {
   std::atomic<int> references_{0};
   std::shared_ptr<WorkPool> pool_;
 };
+
+// What the ranks must agree on. Borrows from the work; the reason of an invalid one is given
+// without the operation's name, which whoever reports it adds.
+OpView ViewOf(const WorkState& work);
 
 // Recycles WorkStates, so that a steady stream of operations allocates nothing. Thread-safe. Held
 // by shared pointer, because Work handles may outlive the Runtime.

@@ -142,6 +142,9 @@ class GroupRuntime : public Runtime {
   }
 
   Status Wait(const Work& work, const WaitOptions& options) override {
+    if (!work.valid()) return Status::InvalidArgument("wait: an empty Work, not one from Submit");
+    // What was in flight at a shutdown has its own outcome.
+    if (work.done() && !guard_.forked()) return work.status();
     RONDE_RETURN_IF_ERROR(Usable());
     return engine_->Wait(work.state(), options);
   }
@@ -154,14 +157,22 @@ class GroupRuntime : public Runtime {
   Result<std::unique_ptr<Set>> DeclareSet(const SetSpec& spec,
                                           const WaitOptions& options) override {
     RONDE_RETURN_IF_ERROR(Usable());
-    Status invalid = ValidateSetSpec(spec);
+    const Status invalid = ValidateSetSpec(spec);
+    // Without a proper name there is nothing for the ranks to agree on.
+    if (spec.name.empty() || !ValidateName(spec.name).ok()) return invalid;
     RONDE_RETURN_IF_ERROR(AgreeOnSpec(spec, invalid, options));
     std::vector<PlanTensor> tensors;
     for (const SetTensor& tensor : spec.tensors)
       tensors.push_back({tensor.shape.count(), tensor.dtype});
     BucketPlan plan = PlanBuckets(tensors, config_.bucket_bytes);
-    Result<ArenaSet::Memory> memory = ShareMemory(spec, plan, options);
-    if (!memory.ok()) return memory.status();
+    Result<std::vector<UniqueFd>> fds = ShareMemory(spec, plan, options);
+    if (!fds.ok()) return fds.status();
+    Result<ArenaSet::Memory> memory = MapMemory(*fds);
+    if (!memory.ok()) {
+      // The others count on this rank by now.
+      engine_->RaiseAbort(config_.rank, memory.status());
+      return memory.status();
+    }
     auto set = std::make_unique<ArenaSet>(spec, std::move(plan), std::move(*memory),
                                           engine_->context(), engine_->overlap(), engine_->pool());
     RONDE_RETURN_IF_ERROR(set->Open(engine_->default_backend()));
@@ -169,10 +180,14 @@ class GroupRuntime : public Runtime {
     return std::unique_ptr<Set>(std::make_unique<SetHandle>(this, std::move(set)));
   }
 
-  Status health() const override { return engine_->health(); }
+  Status health() const override {
+    if (guard_.forked()) return Usable();
+    return engine_->health();
+  }
 
   RuntimeStats stats() const override {
     RuntimeStats stats;
+    if (guard_.forked()) return stats;
     stats.works = engine_->works();
     stats.bytes = engine_->bytes();
     stats.messages = engine_->messages();
@@ -228,10 +243,6 @@ class GroupRuntime : public Runtime {
       work->inputs.clear();
       work->splits.clear();
     }
-    if (work->kind == OpKind::kAlltoall && work->splits.empty() && work->invalid.ok()) {
-      work->splits.assign(static_cast<size_t>(config_.size),
-                          work->inputs[0].shape.dims[0] / config_.size);
-    }
     work->submitted_ns = NowNs();
     return work;
   }
@@ -258,9 +269,10 @@ class GroupRuntime : public Runtime {
     return Status::Ok();
   }
 
-  // Second phase: every rank makes its arena; either all succeed or all fail.
-  Result<ArenaSet::Memory> ShareMemory(const SetSpec& spec, const BucketPlan& plan,
-                                       const WaitOptions& options) {
+  // Second phase: every rank makes its arena; either all succeed or all fail. Returns rank 0's
+  // arena, the segment, and the others' arenas.
+  Result<std::vector<UniqueFd>> ShareMemory(const SetSpec& spec, const BucketPlan& plan,
+                                            const WaitOptions& options) {
     wire::Proposal proposal;
     proposal.set_subject(wire::SUBJECT_COMMIT);
     proposal.set_key(spec.name);
@@ -272,12 +284,15 @@ class GroupRuntime : public Runtime {
     for (const UniqueFd& fd : own) raw.push_back(fd.get());
     Result<DecisionWithFds> decision = engine_->Agree(proposal, raw, options);
     if (!decision.ok()) return decision.status();
+    return std::move(decision->fds);
+  }
+
+  Result<ArenaSet::Memory> MapMemory(const std::vector<UniqueFd>& fds) {
     const auto n = static_cast<size_t>(config_.size);
-    if (decision->fds.size() != n + 1) return Status::Internal("a set's memory lacks descriptors");
-    // Rank 0 sends its arena and then the segment; the others one arena each.
+    if (fds.size() != n + 1) return Status::Internal("a set's memory lacks descriptors");
     ArenaSet::Memory memory;
     for (size_t i = 0; i <= n; ++i) {
-      Result<std::shared_ptr<Mapping>> mapping = mappings_->Map(decision->fds[i].get());
+      Result<std::shared_ptr<Mapping>> mapping = mappings_->Map(fds[i].get());
       if (!mapping.ok()) return mapping.status();
       if (i == 1) {
         memory.segment = std::move(*mapping);

@@ -163,7 +163,7 @@ Status Bench::MakeCandidates(Size* size) {
     std::unique_ptr<CheckedOperation> operation;
     switch (buffers) {
       case Buffers::kPrivate:
-        operation = std::make_unique<PrivateOperation>(runtime_, size->spec);
+        operation = std::make_unique<PrivateOperation>(runtime_, size->spec, &private_memory_);
         break;
       case Buffers::kArena: {
         Result<std::unique_ptr<ArenaOperation>> arena =
@@ -186,8 +186,8 @@ Status Bench::MakeCandidates(Size* size) {
     }
     size->candidates.push_back({std::move(operation), buffers, false, {}, 0, wrong, {}});
     size->candidates.push_back(
-        {std::make_unique<LimitOperation>(buffers, size->spec, *limit_memory_, runtime_->rank(),
-                                          runtime_->size()),
+        {std::make_unique<LimitOperation>(buffers, size->spec, &limit_private_memory_,
+                                          *limit_memory_, runtime_->rank(), runtime_->size()),
          buffers,
          true,
          {},

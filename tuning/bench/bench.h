@@ -74,6 +74,8 @@ class Bench {
   const BenchOptions options_;
   Exchange exchange_;
   std::unique_ptr<SharedMemory> limit_memory_;
+  BufferPair private_memory_;
+  BufferPair limit_private_memory_;
   CorePair cores_;  // rank 0
   std::vector<Row> rows_;
   int64_t total_wrong_ = 0;

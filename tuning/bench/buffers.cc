@@ -29,15 +29,18 @@ int64_t RotationCopies(int64_t bytes, int64_t max_copies) {
   return std::clamp((LastLevelCacheBytes() + stride - 1) / stride, int64_t{1}, max_copies);
 }
 
-RotatingBuffers::RotatingBuffers(int64_t bytes, int64_t max_copies)
-    : stride_(std::max(RoundUp(bytes, kAlignment), kAlignment)),
-      copies_(RotationCopies(bytes, max_copies)) {
+void RotatingBuffers::Resize(int64_t bytes) {
+  stride_ = std::max(RoundUp(bytes, kAlignment), kAlignment);
+  copies_ = RotationCopies(bytes, INT64_MAX);
   const int64_t total = stride_ * copies_;
+  if (total <= capacity_) return;
+  memory_.reset();
   memory_.reset(static_cast<std::byte*>(
       std::aligned_alloc(static_cast<size_t>(kAlignment), static_cast<size_t>(total))));
   RONDE_CHECK(memory_ != nullptr);
   // Zeros: sums of them stay ordinary numbers, however often a benchmark adds them up.
   std::fill_n(memory_.get(), total, std::byte{0});
+  capacity_ = total;
 }
 
 Result<SharedMemory> SharedMemory::Create(int64_t bytes) {

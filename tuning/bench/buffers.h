@@ -15,11 +15,13 @@ namespace ronde::bench {
 int64_t RotationCopies(int64_t bytes, int64_t max_copies);
 
 // Private memory for buffers of one size, one after the other, 64-byte aligned, in pages as the
-// allocator gives them (that is what PyTorch's tensors have). Owned by one benchmark; any thread.
+// allocator gives them (that is what PyTorch's tensors have), together more than the caches. Owned
+// by one benchmark; any thread.
 class RotatingBuffers {
  public:
-  // `max_copies` as for RotationCopies. Every page is written.
-  RotatingBuffers(int64_t bytes, int64_t max_copies);
+  // Buffers of `bytes`, all zeros the first time. Keeps the memory where it is large enough: pages
+  // cost a second per GiB.
+  void Resize(int64_t bytes);
 
   int64_t copies() const { return copies_; }
   // Buffer number i modulo copies().
@@ -29,9 +31,16 @@ class RotatingBuffers {
   struct Free {
     void operator()(std::byte* p) const { std::free(p); }
   };
-  int64_t stride_;
-  int64_t copies_;
+  int64_t stride_ = 0;
+  int64_t copies_ = 1;
+  int64_t capacity_ = 0;
   std::unique_ptr<std::byte, Free> memory_;
+};
+
+// What an operation out of place works on. Kept over the sizes of a sweep.
+struct BufferPair {
+  RotatingBuffers inputs;
+  RotatingBuffers outputs;
 };
 
 // Anonymous memory that several processes of one user map. Nothing of it is left when they end,

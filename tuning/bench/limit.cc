@@ -14,7 +14,6 @@ namespace ronde::bench {
 namespace {
 
 constexpr int64_t kPage = 4096;
-constexpr int64_t kNoCopyLimit = INT64_MAX;
 
 int64_t SlotStride(int64_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
@@ -75,20 +74,21 @@ int64_t LimitSharedBytes(Buffers buffers, int64_t bytes, int ranks) {
   return kPage + SlotStride(bytes) * RotationCopies(bytes, kMaxArenaCopies) * ranks;
 }
 
-LimitKernel::LimitKernel(Buffers buffers, OpKind kind, int64_t bytes, const SharedMemory& shared,
-                         int rank, int ranks)
+LimitKernel::LimitKernel(Buffers buffers, OpKind kind, int64_t bytes, BufferPair* memory,
+                         const SharedMemory& shared, int rank, int ranks)
     : buffers_(buffers),
       kind_(kind),
       bytes_(bytes),
       rank_(rank),
       ranks_(ranks),
-      slots_(shared.data() + kPage) {
+      slots_(shared.data() + kPage),
+      memory_(memory) {
   RONDE_CHECK(shared.size_bytes() >= LimitSharedBytes(buffers, bytes, ranks));
   if (buffers == Buffers::kArena) {
     slot_copies_ = RotationCopies(bytes, kMaxArenaCopies);
   } else {
-    inputs_ = std::make_unique<RotatingBuffers>(bytes, kNoCopyLimit);
-    outputs_ = std::make_unique<RotatingBuffers>(bytes, kNoCopyLimit);
+    memory->inputs.Resize(bytes);
+    memory->outputs.Resize(bytes);
   }
 }
 
@@ -102,15 +102,16 @@ void LimitKernel::Run(int64_t i) {
     case OpKind::kAllgather:
     case OpKind::kAlltoall:
     case OpKind::kBroadcast:
-      kernels::StreamCopy(outputs_->at(i), inputs_->at(i), static_cast<size_t>(bytes_));
+      kernels::StreamCopy(memory_->outputs.at(i), memory_->inputs.at(i),
+                          static_cast<size_t>(bytes_));
       break;
     case OpKind::kReducescatter: {
       const int64_t part = bytes_ / ranks_ / static_cast<int64_t>(sizeof(float));
       std::vector<void*> parts;
       for (int r = 0; r < ranks_; ++r) {
-        parts.push_back(static_cast<float*>(inputs_->at(i)) + r * part);
+        parts.push_back(static_cast<float*>(memory_->inputs.at(i)) + r * part);
       }
-      void* out = outputs_->at(i);
+      void* out = memory_->outputs.at(i);
       ReduceFloats(parts, {&out, 1}, part, kernels::Store::kStreaming);
       break;
     }

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <string_view>
 
 #include "ronde/request.h"
@@ -46,7 +45,7 @@ class SpinBarrier {
 // Bytes of shared memory that LimitKernel needs for these arguments.
 int64_t LimitSharedBytes(Buffers buffers, int64_t bytes, int ranks);
 
-// One rank's part of a limit. Used by one thread; holds the private buffers, not the shared ones.
+// One rank's part of a limit. Used by one thread; holds no memory.
 //
 //   private, one rank of n, S the row's size:
 //     allreduce, allgather, alltoall, broadcast   reads S, writes S
@@ -55,8 +54,9 @@ int64_t LimitSharedBytes(Buffers buffers, int64_t bytes, int ranks);
 class LimitKernel {
  public:
   // `shared` has at least LimitSharedBytes; its first bytes are the barrier's.
-  LimitKernel(Buffers buffers, OpKind kind, int64_t bytes, const SharedMemory& shared, int rank,
-              int ranks);
+  // `memory` is for private buffers and must outlive it.
+  LimitKernel(Buffers buffers, OpKind kind, int64_t bytes, BufferPair* memory,
+              const SharedMemory& shared, int rank, int ranks);
 
   // Iteration i: buffers rotate.
   void Run(int64_t i);
@@ -71,8 +71,7 @@ class LimitKernel {
   const int ranks_;
   std::byte* const slots_;
   int64_t slot_copies_ = 1;
-  std::unique_ptr<RotatingBuffers> inputs_;
-  std::unique_ptr<RotatingBuffers> outputs_;
+  BufferPair* const memory_;
 };
 
 }  // namespace ronde::bench

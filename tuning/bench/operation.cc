@@ -17,11 +17,10 @@ int64_t OutputBytes(const OperationSpec& spec) {
 
 }  // namespace
 
-PrivateOperation::PrivateOperation(Runtime* runtime, const OperationSpec& spec)
-    : runtime_(runtime),
-      spec_(spec),
-      inputs_(InputBytes(spec), INT64_MAX),
-      outputs_(OutputBytes(spec), INT64_MAX) {
+PrivateOperation::PrivateOperation(Runtime* runtime, const OperationSpec& spec, BufferPair* memory)
+    : runtime_(runtime), spec_(spec), inputs_(memory->inputs), outputs_(memory->outputs) {
+  inputs_.Resize(InputBytes(spec));
+  outputs_.Resize(OutputBytes(spec));
   const int64_t dims[] = {spec.sizing.input_count};
   input_.shape = Shape::Of(dims);
   input_.view.count = spec.sizing.input_count;
@@ -87,10 +86,10 @@ Result<int64_t> ArenaOperation::Check(const PredictableData& data) {
   return wrong;
 }
 
-LimitOperation::LimitOperation(Buffers buffers, const OperationSpec& spec,
+LimitOperation::LimitOperation(Buffers buffers, const OperationSpec& spec, BufferPair* memory,
                                const SharedMemory& shared, int rank, int ranks)
     : barrier_(shared, ranks),
-      kernel_(buffers, spec.kind, spec.sizing.bytes, shared, rank, ranks) {}
+      kernel_(buffers, spec.kind, spec.sizing.bytes, memory, shared, rank, ranks) {}
 
 Status LimitOperation::Run(int64_t i) {
   kernel_.Run(i);

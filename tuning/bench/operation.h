@@ -41,7 +41,8 @@ class CheckedOperation : public Operation {
 // On private buffers, out of place, by Runtime::Run.
 class PrivateOperation : public CheckedOperation {
  public:
-  PrivateOperation(Runtime* runtime, const OperationSpec& spec);
+  // `memory` must outlive it.
+  PrivateOperation(Runtime* runtime, const OperationSpec& spec, BufferPair* memory);
 
   Status Run(int64_t i) override;
   Result<int64_t> Check(const PredictableData& data) override;
@@ -49,8 +50,8 @@ class PrivateOperation : public CheckedOperation {
  private:
   Runtime* const runtime_;
   const OperationSpec spec_;
-  RotatingBuffers inputs_;
-  RotatingBuffers outputs_;
+  RotatingBuffers& inputs_;
+  RotatingBuffers& outputs_;
   const WaitOptions wait_;
   Request request_;  // its spans point to the two below
   Tensor input_;
@@ -79,8 +80,9 @@ class ArenaOperation : public CheckedOperation {
 // The limit of either kind.
 class LimitOperation : public Operation {
  public:
-  LimitOperation(Buffers buffers, const OperationSpec& spec, const SharedMemory& shared, int rank,
-                 int ranks);
+  // As for LimitKernel.
+  LimitOperation(Buffers buffers, const OperationSpec& spec, BufferPair* memory,
+                 const SharedMemory& shared, int rank, int ranks);
 
   Status Run(int64_t i) override;
   Status BeginSample() override;

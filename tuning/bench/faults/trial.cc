@@ -79,7 +79,7 @@ class Task {
         status_ = arena.status();
       }
     } else {
-      operation_ = std::make_unique<PrivateOperation>(runtime, spec);
+      operation_ = std::make_unique<PrivateOperation>(runtime, spec, &memory_);
     }
   }
 
@@ -87,6 +87,7 @@ class Task {
 
  private:
   Status status_;
+  BufferPair memory_;
   std::unique_ptr<Operation> operation_;
   int64_t calls_ = 0;
 };

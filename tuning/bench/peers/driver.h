@@ -14,8 +14,8 @@ namespace ronde::bench {
 class Candidate {
  public:
   virtual ~Candidate() = default;
-  // Collective. Memory of every kind that the candidate has, for operations of `bytes`; that of the
-  // previous call is freed first.
+  // Collective. Memory of every kind that the candidate has, for operations of `bytes`; it
+  // replaces that of the previous call.
   virtual Status Prepare(int64_t bytes) = 0;
   // Collective. The i-th operation since Prepare; returns when its result is there. Unsupported
   // when the candidate has no such buffers.

@@ -26,10 +26,8 @@ class GlooCandidate : public Candidate {
   explicit GlooCandidate(std::shared_ptr<gloo::Context> context) : context_(std::move(context)) {}
 
   Status Prepare(int64_t bytes) override {
-    inputs_.reset();
-    outputs_.reset();
-    inputs_ = std::make_unique<RotatingBuffers>(bytes, INT64_MAX);
-    outputs_ = std::make_unique<RotatingBuffers>(bytes, INT64_MAX);
+    memory_.inputs.Resize(bytes);
+    memory_.outputs.Resize(bytes);
     count_ = static_cast<size_t>(bytes) / sizeof(float);
     return Status::Ok();
   }
@@ -37,8 +35,8 @@ class GlooCandidate : public Candidate {
   Status Run(Buffers buffers, int64_t i) override {
     if (buffers != Buffers::kPrivate) return Status::Unsupported("Gloo has no arenas");
     gloo::AllreduceOptions options(context_);
-    options.setInput(static_cast<float*>(inputs_->at(i)), count_);
-    options.setOutput(static_cast<float*>(outputs_->at(i)), count_);
+    options.setInput(static_cast<float*>(memory_.inputs.at(i)), count_);
+    options.setOutput(static_cast<float*>(memory_.outputs.at(i)), count_);
     options.setReduceFunction(
         static_cast<void (*)(void*, const void*, const void*, size_t)>(&gloo::sum<float>));
     gloo::allreduce(options);
@@ -47,8 +45,7 @@ class GlooCandidate : public Candidate {
 
  private:
   std::shared_ptr<gloo::Context> context_;
-  std::unique_ptr<RotatingBuffers> inputs_;
-  std::unique_ptr<RotatingBuffers> outputs_;
+  BufferPair memory_;
   size_t count_ = 0;
 };
 

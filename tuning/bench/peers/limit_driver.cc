@@ -19,10 +19,10 @@ class LimitCandidate : public Candidate {
 
   Status Prepare(int64_t bytes) override {
     private_.reset();
-    private_ = std::make_unique<LimitKernel>(Buffers::kPrivate, OpKind::kAllreduce, bytes, shared_,
-                                             rank_, size_);
-    arena_ = std::make_unique<LimitKernel>(Buffers::kArena, OpKind::kAllreduce, bytes, shared_,
-                                           rank_, size_);
+    private_ = std::make_unique<LimitKernel>(Buffers::kPrivate, OpKind::kAllreduce, bytes, &memory_,
+                                             shared_, rank_, size_);
+    arena_ = std::make_unique<LimitKernel>(Buffers::kArena, OpKind::kAllreduce, bytes, &memory_,
+                                           shared_, rank_, size_);
     return Status::Ok();
   }
 
@@ -40,6 +40,7 @@ class LimitCandidate : public Candidate {
   SpinBarrier barrier_;
   const int rank_;
   const int size_;
+  BufferPair memory_;
   std::unique_ptr<LimitKernel> private_;
   std::unique_ptr<LimitKernel> arena_;
 };

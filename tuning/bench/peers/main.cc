@@ -1,10 +1,16 @@
 // ronde-bench-peers: Ronde beside Open MPI and Gloo on this machine, interleaved.
 // See docs/benchmarks.md for how it measures and how to read it.
 
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -31,6 +37,7 @@ struct Options {
   int rounds = 5;
   std::string json;
   bool placement = false;
+  bool no_gradient_set = false;
 };
 
 // Sizes of the sweep, and those of the project's table of targets, within the bounds.
@@ -88,7 +95,34 @@ Status MeasureSizes(const std::vector<int64_t>& sizes, const Field& field, int r
   return Status::Ok();
 }
 
-Status RunAll(const Options& options) {
+// Runs gradient_set.py on all ranks; it adds its result to the JSON file. Blocks until it has
+// ended; a Ctrl-C reaches it too, as it is in the same process group.
+Status MeasureGradientSet(const Options& options) {
+  const std::string ranks = fmt::format("{}", options.ranks);
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  std::vector<std::string> command = {
+      "ronde",       "run", "-n", ranks, "--no-prefix", "python3", RONDE_GRADIENT_SET,
+      "--placement", self};
+  if (!options.json.empty()) command.insert(command.end(), {"--json", options.json});
+  std::vector<char*> argv;
+  for (std::string& word : command) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  pid_t pid = -1;
+  const int error = posix_spawnp(&pid, argv[0], nullptr, nullptr, argv.data(), environ);
+  if (error != 0) {
+    errno = error;
+    return Status::FromErrno("gradient set: starting `ronde run` (is it in PATH?)");
+  }
+  int wait_status = 0;
+  while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) return Status::Ok();
+  return Status::Internal(
+      "gradient set: failed (it needs PyTorch and the package ronde in Python's path; "
+      "--no-gradient-set leaves it out)");
+}
+
+Status MeasureAllreduce(const Options& options) {
   const Result<std::vector<int64_t>> sizes = Sizes(options);
   if (!sizes.ok()) return sizes.status();
   const Result<ScratchDirectory> scratch = ScratchDirectory::Make();
@@ -103,6 +137,14 @@ Status RunAll(const Options& options) {
   RONDE_RETURN_IF_ERROR(MeasureSizes(*sizes, field, options.rounds, &rows));
   if (options.json.empty()) return Status::Ok();
   return WriteTextFile(options.json, PeersJson(rows).dump(1) + "\n");
+}
+
+Status RunAll(const Options& options) {
+  RONDE_RETURN_IF_ERROR(MeasureAllreduce(options));
+  if (options.no_gradient_set) return Status::Ok();
+  fmt::print("#\n");
+  std::fflush(stdout);
+  return MeasureGradientSet(options);
 }
 
 int PrintPlacement() {
@@ -127,6 +169,8 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--json", options.json, "write the rows to this file");
+  app.add_flag("--no-gradient-set", options.no_gradient_set,
+               "leave out the gradients of ResNet-50 (they need PyTorch)");
   app.add_flag("--placement", options.placement,
                "only print the class of this machine's cores now, and the one-way time in ns");
   CLI11_PARSE(app, argc, argv);

@@ -4,7 +4,7 @@
 #include <mpi.h>
 
 #include <cstdio>
-#include <memory>
+#include <string>
 
 #include "tuning/bench/buffers.h"
 #include "tuning/bench/peers/driver.h"
@@ -16,10 +16,8 @@ namespace {
 class MpiCandidate : public Candidate {
  public:
   Status Prepare(int64_t bytes) override {
-    inputs_.reset();
-    outputs_.reset();
-    inputs_ = std::make_unique<RotatingBuffers>(bytes, INT64_MAX);
-    outputs_ = std::make_unique<RotatingBuffers>(bytes, INT64_MAX);
+    memory_.inputs.Resize(bytes);
+    memory_.outputs.Resize(bytes);
     count_ = static_cast<int>(bytes / static_cast<int64_t>(sizeof(float)));
     return Status::Ok();
   }
@@ -27,13 +25,13 @@ class MpiCandidate : public Candidate {
   // Errors of MPI end the process (MPI_ERRORS_ARE_FATAL is the default).
   Status Run(Buffers buffers, int64_t i) override {
     if (buffers != Buffers::kPrivate) return Status::Unsupported("Open MPI has no arenas");
-    MPI_Allreduce(inputs_->at(i), outputs_->at(i), count_, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(memory_.inputs.at(i), memory_.outputs.at(i), count_, MPI_FLOAT, MPI_SUM,
+                  MPI_COMM_WORLD);
     return Status::Ok();
   }
 
  private:
-  std::unique_ptr<RotatingBuffers> inputs_;
-  std::unique_ptr<RotatingBuffers> outputs_;
+  BufferPair memory_;
   int count_ = 0;
 };
 

@@ -23,7 +23,7 @@ class RondeCandidate : public Candidate {
     const OperationSpec spec = {
         OpKind::kAllreduce, DType::kFloat32, ReduceOp::kSum,
         SizeOperation(OpKind::kAllreduce, bytes, sizeof(float), runtime_->size())};
-    private_ = std::make_unique<PrivateOperation>(runtime_, spec);
+    private_ = std::make_unique<PrivateOperation>(runtime_, spec, &memory_);
     Result<std::unique_ptr<ArenaOperation>> arena = ArenaOperation::Create(runtime_, spec);
     if (!arena.ok()) return arena.status();
     arena_ = std::move(arena).value();
@@ -42,6 +42,7 @@ class RondeCandidate : public Candidate {
 
  private:
   Runtime* const runtime_;
+  BufferPair memory_;
   std::unique_ptr<PrivateOperation> private_;
   std::unique_ptr<ArenaOperation> arena_;
 };

@@ -85,7 +85,7 @@ Status Sweep::PlanBlocks(int64_t bytes) {
       if (plan.inner > 1 && call_ns > 1e6) break;
       const Result<std::vector<double>> rough = candidate.group->Run(candidate.buffers, plan);
       if (!rough.ok()) return rough.status();
-      call_ns = Summarize(*rough).min;
+      call_ns = Summarize(*rough).median;
     }
     plans_.push_back(PlanBlock(call_ns, kBlockNs));
     round_ns_ += std::max(call_ns * 2, kBlockNs);

@@ -38,6 +38,13 @@ function(ronde_test name)
   target_link_libraries(${name} PRIVATE ronde_flags ${ARG_LINK} GTest::gtest GTest::gmock
                                         ronde_test_main)
   add_test(NAME ${name} COMMAND ${name})
+  # suite_LABEL builds all tests of a label.
+  foreach(label IN LISTS ARG_LABELS)
+    if(NOT TARGET suite_${label})
+      add_custom_target(suite_${label})
+    endif()
+    add_dependencies(suite_${label} ${name})
+  endforeach()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()

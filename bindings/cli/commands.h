@@ -4,21 +4,12 @@
 // pointers must outlive the parsing. Called from main only.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
 namespace ronde::cli {
-
-// A backend that this build knows about.
-struct BackendReport {
-  std::string name;
-  bool loads = false;
-  std::string detail;  // what it is for, or why it does not load and what to install
-};
-using BackendLister = std::function<std::vector<BackendReport>()>;
 
 // `ronde run -n N [options] command...`
 void AddRunCommand(CLI::App* app, int* exit_status);
@@ -31,6 +22,6 @@ void DropSeparator(const CLI::App& app, std::vector<std::string>* words);
 void AddBenchCommand(CLI::App* app, const std::vector<std::string>& arguments, int* exit_status);
 
 // `ronde doctor`
-void AddDoctorCommand(CLI::App* app, BackendLister list_backends, int* exit_status);
+void AddDoctorCommand(CLI::App* app, int* exit_status);
 
 }  // namespace ronde::cli

@@ -4,15 +4,18 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "bindings/cli/commands.h"
+#include "core/kernels/reduce.h"
 #include "core/launch/affinity.h"
+#include "core/plan/rules.h"
 #include "ronde/config.h"
+#include "ronde/runtime.h"
 
 namespace ronde::cli {
 namespace {
@@ -36,25 +39,42 @@ void PrintMachine() {
              fmt::join(topology.cpus, " "));
   fmt::print("  cpu quota   {}\n",
              topology.quota > 0 ? fmt::format("{} cores (cgroup)", topology.quota) : "none");
+  fmt::print("  vectors     {}\n", kernels::IsaName(kernels::DetectIsa()));
   fmt::print("  NUMA nodes  {}\n", topology.nodes.size());
 }
 
-void PrintBackends(const std::vector<BackendReport>& backends) {
+void PrintBackends() {
   fmt::print("backends\n");
-  if (backends.empty()) fmt::print("  none in this build\n");
-  for (const BackendReport& backend : backends) {
-    fmt::print("  {:<11} {}{}{}\n", backend.name, backend.loads ? "loads" : "does not load",
+  for (const BackendReport& backend : DescribeBackends()) {
+    fmt::print("  {:<11} {}{}{}\n", backend.name, backend.available ? "available" : "not available",
                backend.detail.empty() ? "" : ": ", backend.detail);
+  }
+}
+
+// In the syntax of RONDE_RULES.
+void PrintRules(const RuleTable& rules) {
+  fmt::print("selection rules (later ones win)\n");
+  const std::string text = rules.ToString();
+  for (std::string_view rest = text; !rest.empty();) {
+    const size_t end = rest.find('\n');
+    fmt::print("  {}\n", rest.substr(0, end));
+    rest.remove_prefix(end + 1);
   }
 }
 
 // False when the environment is not acceptable.
 bool PrintConfig() {
-  const Result<Config> config = Config::FromEnvironment();
-  if (!config.ok()) {
-    fmt::print("configuration\n  not usable: {}\n", config.status().message());
+  const auto refuse = [](const Status& status) {
+    fmt::print("configuration\n  not usable: {}\n", status.message());
     return false;
-  }
+  };
+  const Result<Config> config = Config::FromEnvironment();
+  if (!config.ok()) return refuse(config.status());
+  const Result<kernels::Isa> isa = kernels::ParseIsa(config->kernels);
+  if (!isa.ok()) return refuse(isa.status());
+  const Result<RuleTable> rules = RuleTable::Make(config->rules);
+  if (!rules.ok()) return refuse(rules.status());
+  PrintRules(*rules);
   const std::vector<ConfigEntry> entries = DescribeConfig(*config);
   size_t width = 0;
   for (const ConfigEntry& entry : entries) width = std::max(width, entry.name.size());
@@ -72,14 +92,14 @@ bool PrintConfig() {
 
 }  // namespace
 
-void AddDoctorCommand(CLI::App* app, BackendLister list_backends, int* exit_status) {
+void AddDoctorCommand(CLI::App* app, int* exit_status) {
   CLI::App* doctor = app->add_subcommand(
       "doctor", "Report the build, the machine, the backends and the effective configuration");
   doctor->footer("Exit status: 0, or 1 when the configuration is not usable.");
-  doctor->callback([list_backends = std::move(list_backends), exit_status] {
+  doctor->callback([exit_status] {
     PrintBuild();
     PrintMachine();
-    PrintBackends(list_backends());
+    PrintBackends();
     *exit_status = PrintConfig() ? 0 : 1;
   });
 }

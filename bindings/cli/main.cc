@@ -31,8 +31,7 @@ int main(int argc, char** argv) {
   int exit_status = 0;
   ronde::cli::AddRunCommand(&app, &exit_status);
   ronde::cli::AddBenchCommand(&app, {argv + 1, argv + argc}, &exit_status);
-  ronde::cli::AddDoctorCommand(
-      &app, [] { return std::vector<ronde::cli::BackendReport>(); }, &exit_status);
+  ronde::cli::AddDoctorCommand(&app, &exit_status);
   try {
     std::vector<std::string> words(argv + 1, argv + argc);
     ronde::cli::DropSeparator(app, &words);

@@ -26,6 +26,7 @@ constexpr uint64_t kChannelEvery = 64;          // steps between looks at the so
 constexpr uint64_t kPeersEvery = 1024;          // idle steps between looks at who is alive
 constexpr int kPendingWakeMs = 1000;            // the progress thread's look at deadlines
 constexpr int kFlushWakeMs = 1;
+constexpr int kRingGraceMs = 50;
 constexpr int64_t kAnswerGraceMs =
     2000;  // by so much the coordinator, who knows more, times out first
 
@@ -430,6 +431,8 @@ Status Engine::Wait(WorkState* work, const WaitOptions& options) {
       capped = !work->Park(nap);
     }
     if (work->done()) break;
+    // A ring that is on its way, on a machine too busy to deliver it, is not a lost one.
+    if (capped) capped = !doorbell_.RungWithin(kRingGraceMs);
     if (options.keep_waiting && !options.keep_waiting()) {
       outcome = Status::Aborted(
           fmt::format("{}: the wait was interrupted; it stays in flight", work->Describe()));

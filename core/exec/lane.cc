@@ -144,7 +144,13 @@ void Lane::PublishCell() {
       payload += size;
     }
   }
-  EncodeDescription(view_, context_.board.descriptor(index_, seq_, context_.rank));
+  OpView described = view_;
+  // Where tensors go one by one, those to come are described too: a mismatch in the group shows at
+  // its first one.
+  if (head_ != nullptr && !whole_group()) {
+    described.tensors = std::span(head_->inputs).subspan(std::min(part_, head_->inputs.size()));
+  }
+  EncodeDescription(described, context_.board.descriptor(index_, seq_, context_.rank));
   cell->signature = signature;
   cell->hint = backend_->Hint();
   cell->seq.store(seq_ + 1, std::memory_order_seq_cst);

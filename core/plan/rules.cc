@@ -1,5 +1,6 @@
 #include "core/plan/rules.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <limits>
@@ -58,6 +59,13 @@ std::optional<Schedule> ParseSchedule(std::string_view name) {
     if (kScheduleNames[i] == name) return static_cast<Schedule>(i);
   }
   return std::nullopt;
+}
+
+std::string Text(std::string_view kind, const Rule& rule) {
+  return fmt::format(
+      "{}:{}-{}={}/{}{}\n", kind, SizeText(rule.low_bytes), SizeText(rule.high_bytes), rule.backend,
+      ScheduleName(rule.schedule),
+      rule.chunk_bytes ? fmt::format("@{}", SizeText(rule.chunk_bytes)) : std::string());
 }
 
 // Splits `text` at the first `separator`; false when there is none.
@@ -146,14 +154,19 @@ const Rule& RuleTable::Find(OpKind kind, int64_t bytes) const {
 }
 
 std::string RuleTable::ToString() const {
+  size_t common = 0;
+  const auto all_have = [this](size_t i) {
+    return std::all_of(rules_.begin(), rules_.end(), [&](const std::vector<Rule>& rules) {
+      return i < rules.size() && Text("*", rules[i]) == Text("*", rules_[0][i]);
+    });
+  };
   std::string text;
+  for (; common < rules_[0].size() && all_have(common); ++common) {
+    text += Text("*", rules_[0][common]);
+  }
   for (const std::vector<Rule>& rules : rules_) {
-    for (const Rule& rule : rules) {
-      text += fmt::format(
-          "{}:{}-{}={}/{}{}\n", OpKindName(rule.kind), SizeText(rule.low_bytes),
-          SizeText(rule.high_bytes), rule.backend, ScheduleName(rule.schedule),
-          rule.chunk_bytes ? fmt::format("@{}", SizeText(rule.chunk_bytes)) : std::string());
-    }
+    for (size_t i = common; i < rules.size(); ++i)
+      text += Text(OpKindName(rules[i].kind), rules[i]);
   }
   return text;
 }

@@ -45,7 +45,7 @@ class RuleTable {
 
   // The rule for an operation; there always is one.
   const Rule& Find(OpKind kind, int64_t bytes) const;
-  // In the syntax above, one rule a line.
+  // In the syntax above, one rule a line; those that all kinds begin with once, with *.
   std::string ToString() const;
   uint64_t Hash() const;
 

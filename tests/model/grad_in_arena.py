@@ -46,11 +46,12 @@ class GradArena:
             p.register_post_accumulate_grad_hook(self._hook)
 
     def _tensor(self, p: nn.Parameter, offset: int) -> Tensor:
-        # A storage of its own that ends with the slot: deepcopy and torch.save copy whole
-        # storages, and a view of one big tensor would make them copy the arena. The parameter's
-        # strides: autograd lays its gradient out alike.
-        flat = torch.from_numpy(np.frombuffer(self.memory, np.float32, p.numel(), offset))
-        return flat.as_strided(p.size(), p.stride())
+        # A storage of its own that ends with the slot: deepcopy and torch.save copy whole storages,
+        # and a view of one big tensor would make them copy the arena (nor can views be detached in
+        # place). The parameter's strides: autograd lays its gradient out alike.
+        flat = np.frombuffer(self.memory, np.float32, p.numel(), offset)
+        strides = [4 * stride for stride in p.stride()]
+        return torch.from_numpy(np.lib.stride_tricks.as_strided(flat, p.size(), strides))
 
     @torch.no_grad()
     def _hook(self, p: Tensor) -> None:
@@ -369,6 +370,7 @@ def test_copying_grad_copies_one_slot() -> None:
     model(batch()).sum().backward()
     for p in model.parameters():
         clone = copy.deepcopy(p.grad)
+        assert not p.grad._is_view() and p.grad.detach_() is p.grad
         assert torch.equal(p.grad, clone) and clone.data_ptr() != p.grad.data_ptr()
         assert clone.untyped_storage().nbytes() == 4 * p.numel()
     assert (

@@ -111,7 +111,8 @@ inline Step(did) {
 #endif
 #ifndef ONE_PHASE
      if
-     :: board[ARRIVED(k)] > board[REDUCED(k)] && board[PEER(ARRIVED(k))] >= board[ARRIVED(k)] -> did = 1;
+     :: board[ARRIVED(k)] > board[REDUCED(k)] &&
+        board[PEER(ARRIVED(k))] >= board[ARRIVED(k)] -> did = 1;
         Publish(REDUCED(k), 0)
      :: else
      fi;
@@ -278,7 +279,9 @@ proctype Judge() {
   byte l;
   timeout;
   do
-  :: l < NL -> assert(finished[l] == ROUNDS && board[ARRIVED(l)] == ROUNDS && board[REDUCED(l)] == ROUNDS); l++
+  :: l < NL -> 
+     assert(finished[l] == ROUNDS && board[ARRIVED(l)] == ROUNDS && board[REDUCED(l)] == ROUNDS);
+     l++
   :: else -> break
   od;
   assert(!held[0] && !held[1] && doze[0] && doze[1])

@@ -166,6 +166,8 @@ TEST_F(LaunchStartTest, HelpVersionAndDoctor) {
   EXPECT_EQ(doctor.Wait(), 0);
   EXPECT_THAT(doctor.out(), ContainsRegex("\\* RONDE_TIMEOUT_S +5 +\\(default: 600\\)"));
   EXPECT_THAT(doctor.out(), Not(HasSubstr("* RONDE_SIZE")));
+  EXPECT_THAT(doctor.out(), HasSubstr("\nbackends\n  shm         available: "));
+  EXPECT_THAT(doctor.out(), HasSubstr("\n  *:0-32K=shm/oneshot\n"));
   process.environment["RONDE_TIMEOUT_S"] = "soon";
   Launched broken = StartRonde({"doctor"}, process);
   EXPECT_EQ(broken.Wait(), 1);

@@ -30,6 +30,7 @@ struct Options {
   double factor = 4;
   int rounds = 5;
   std::string json;
+  bool placement = false;
 };
 
 // Sizes of the sweep, and those of the project's table of targets, within the bounds.
@@ -104,6 +105,15 @@ Status RunAll(const Options& options) {
   return WriteTextFile(options.json, PeersJson(rows).dump(1) + "\n");
 }
 
+int PrintPlacement() {
+  const std::vector<int> cpus = UsableCpus();
+  const CorePair cores = PickCores(cpus, cpus);
+  const double one_way_ns = PingPongNs(cores.a, cores.b);
+  const std::optional<Placement> placement = ClassifyPingPong(one_way_ns);
+  fmt::print("{} {:.0f}\n", placement ? PlacementName(*placement) : "unclear", one_way_ns);
+  return 0;
+}
+
 int Main(int argc, char** argv) {
   Options options;
   CLI::App app("Measures allreduce of Ronde, Open MPI and Gloo side by side.");
@@ -117,7 +127,10 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--json", options.json, "write the rows to this file");
+  app.add_flag("--placement", options.placement,
+               "only print the class of this machine's cores now, and the one-way time in ns");
   CLI11_PARSE(app, argc, argv);
+  if (options.placement) return PrintPlacement();
 
   struct sigaction action = {};
   action.sa_handler = [](int) { g_interrupted = true; };
@@ -125,8 +138,12 @@ int Main(int argc, char** argv) {
   sigaction(SIGTERM, &action, nullptr);
   const Status status = RunAll(options);
   if (status.ok()) return 0;
+  if (g_interrupted) {
+    fmt::print(stderr, "ronde-bench-peers: interrupted\n");
+    return 130;
+  }
   fmt::print(stderr, "ronde-bench-peers: {}\n", status.ToString());
-  return g_interrupted ? 130 : 1;
+  return 1;
 }
 
 }  // namespace

@@ -307,15 +307,16 @@ def DistributedOptimizer(  # noqa: N802
     if gradient_predivide_factor != 1.0 and op != Average:
         raise InvalidArgument("gradient_predivide_factor needs op=Average")
 
+    named = _names_of(optimizer, named_parameters)
+    rounds = None
+    if session().size > 1:
+        rounds = _Rounds(named, op, backward_passes_per_step, gradient_predivide_factor)
     kind: Any = type(optimizer.__class__.__name__, (_DistributedOptimizer, optimizer.__class__), {})
     wrapped = kind.__new__(kind)
     # One dictionary for both objects: whatever is set on one is set on the other.
     wrapped.__dict__ = optimizer.__dict__
-    wrapped._ronde_rounds = None
-    named = _names_of(optimizer, named_parameters)
-    if session().size > 1:
-        rounds = _Rounds(named, op, backward_passes_per_step, gradient_predivide_factor)
-        wrapped._ronde_rounds = rounds
+    wrapped._ronde_rounds = rounds
+    if rounds is not None:
         wrapped.register_step_pre_hook(rounds.before_step)
         wrapped.register_step_post_hook(rounds.after_step)
     return wrapped

@@ -67,8 +67,11 @@ Progress ShmLane::Poll() {
     ++messages_;
     const uint64_t published = base_ + static_cast<uint64_t>(step_);
     staging_.progress(me_).store(published, std::memory_order_seq_cst);
-    if (Reached(published)) context_.doorbell->RingOthers();
-    if (step_ < num_steps_) return Progress::kBusy;
+    if (step_ < num_steps_) {
+      // Nobody waits for a last step: whoever published it is done.
+      if (Reached(published)) context_.doorbell->RingOthers();
+      return Progress::kBusy;
+    }
   }
   base_ += static_cast<uint64_t>(num_steps_);
   ring_start_ += num_chunks_;

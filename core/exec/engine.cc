@@ -222,7 +222,8 @@ bool Engine::Step() {
           });
     }
   }
-  if (steps_ % kChannelEvery == 0) busy |= PollChannels();
+  // A look costs a system call; who waits for no answer leaves it to the progress thread.
+  if (steps_ % kChannelEvery == 0 && !awaiting_.empty()) busy |= PollChannels();
   if (!busy && ++idle_steps_ % kPeersEvery == 0) CheckPeers(NowNs());
   return busy;
 }

@@ -138,9 +138,9 @@ void ShmLane::RunOneShot() {
 // ---- staged ----
 
 void ShmLane::Plan() {
-  streamed_ = c_.schedule == Schedule::kStreamed ||
-              (c_.schedule == Schedule::kStaged && Placement::IsFar(c_.hint) &&
-               in_.bytes() >= kStreamedFrom);
+  streamed_ =
+      c_.schedule == Schedule::kStreamed ||
+      (c_.schedule == Schedule::kStaged && Placement::IsFar(c_.hint) && c_.bytes >= kStreamedFrom);
   store_ = streamed_ ? kernels::Store::kStreaming : kernels::Store::kCached;
   out_store_ = streamed_ || out_.bytes() >= kStreamOutputFrom ? kernels::Store::kStreaming
                                                               : kernels::Store::kCached;

@@ -11,8 +11,8 @@
 #include <fmt/ranges.h>
 
 #include "bindings/cli/commands.h"
+#include "core/base/cores.h"
 #include "core/kernels/reduce.h"
-#include "core/launch/affinity.h"
 #include "core/plan/rules.h"
 #include "ronde/config.h"
 #include "ronde/runtime.h"
@@ -30,13 +30,12 @@ void PrintBuild() {
 }
 
 void PrintMachine() {
-  const launch::Topology topology = launch::ReadTopology();
+  const Topology topology = ReadTopology();
   utsname system = {};
   uname(&system);
   fmt::print("machine\n");
   fmt::print("  system      {} {} {}\n", system.sysname, system.release, system.machine);
-  fmt::print("  cores       {} usable: {}\n", launch::UsableCores(topology),
-             fmt::join(topology.cpus, " "));
+  fmt::print("  cores       {} usable: {}\n", UsableCores(topology), fmt::join(topology.cpus, " "));
   fmt::print("  cpu quota   {}\n",
              topology.quota > 0 ? fmt::format("{} cores (cgroup)", topology.quota) : "none");
   fmt::print("  vectors     {}\n", kernels::IsaName(kernels::DetectIsa()));

@@ -33,7 +33,7 @@ class Channel {
   Status Flush();
   bool wants_write() const { return !outgoing_.empty(); }
   // Takes one complete frame if there is one (true). kPeerLost when the other end has closed,
-  // kInternal on a malformed frame.
+  // kInternal on a malformed frame, or when this process has no room for the descriptors.
   Result<bool> Receive(Frame* frame);
 
   static constexpr size_t kMaxFds = 250;                // SCM_MAX_FD is 253

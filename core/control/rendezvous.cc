@@ -15,6 +15,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/clock.h"
+#include "core/base/cores.h"
 #include "core/control/messages.pb.h"
 
 namespace ronde {
@@ -75,6 +76,8 @@ wire::Hello MakeHello(const Config& config, uint64_t rules_hash) {
   hello.set_size(static_cast<uint32_t>(config.size));
   hello.set_rules_hash(rules_hash);
   hello.set_pid(static_cast<uint32_t>(getpid()));
+  for (const int cpu : ReadAffinity()) hello.add_cpus(static_cast<uint32_t>(cpu));
+  hello.set_cpu_quota(ReadCpuQuota());
   return hello;
 }
 
@@ -115,11 +118,13 @@ class Host {
 
   Result<Membership> Run(const Patience& patience) {
     RONDE_RETURN_IF_ERROR(Listen());
+    Allow(hello_);
     members_.eventfds[0] = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!members_.eventfds[0].valid()) return Status::FromErrno("eventfd");
     Status status = Gather(patience);
     unlink(config_.rendezvous.c_str());
     if (status.ok()) status = MakeBoard();
+    members_.usable_cores = UsableCores(allowed_);
     const Status welcomed = Welcome(status);
     if (!status.ok()) return status;
     if (!welcomed.ok()) return welcomed;
@@ -202,7 +207,20 @@ class Host {
     }
     members_.eventfds[rank] = std::move(frame->fds[0]);
     members_.channels[rank] = std::move(channel);
+    Allow(hello);
     return Status::Ok();
+  }
+
+  // Ranks may be pinned to cores of their own, so what they can use together is the union. A quota
+  // is that of the group which they share.
+  void Allow(const wire::Hello& hello) {
+    for (const uint32_t number : hello.cpus()) {
+      const auto cpu = static_cast<int>(number);
+      const auto at = std::lower_bound(allowed_.cpus.begin(), allowed_.cpus.end(), cpu);
+      if (at == allowed_.cpus.end() || *at != cpu) allowed_.cpus.insert(at, cpu);
+    }
+    const double quota = hello.cpu_quota();
+    if (quota > 0 && (allowed_.quota == 0 || quota < allowed_.quota)) allowed_.quota = quota;
   }
 
   Status Missing() const {
@@ -236,6 +254,7 @@ class Host {
     std::vector<int> fds;
     if (outcome.ok()) {
       welcome.set_epoch(members_.board.epoch());
+      welcome.set_usable_cores(static_cast<uint32_t>(members_.usable_cores));
       fds.push_back(board_fd_.get());
       for (const UniqueFd& fd : members_.eventfds) fds.push_back(fd.get());
     }
@@ -258,6 +277,7 @@ class Host {
   UniqueFd listener_;
   UniqueFd board_fd_;
   Membership members_;
+  Topology allowed_;  // cpus sorted, no nodes
   std::vector<std::unique_ptr<Channel>> pending_;
   std::vector<std::unique_ptr<Channel>> refused_;
 };
@@ -300,9 +320,10 @@ Result<Membership> Join(const Config& config, uint64_t rules_hash, MappingCache*
   Frame frame;
   for (;;) {
     Result<bool> received = channel->Receive(&frame);
-    if (!received.ok()) {
+    if (!received.ok() && received.status().code() == Code::kPeerLost) {
       return Status::PeerLost("rank 0 went away while the job was starting");
     }
+    RONDE_RETURN_IF_ERROR(received.status());
     if (*received) break;
     // Rank 0's own deadline is the one that names who is missing; this one covers a stuck rank 0.
     if (patience.expired()) {
@@ -325,6 +346,7 @@ Result<Membership> Join(const Config& config, uint64_t rules_hash, MappingCache*
   if (!board.ok()) return board.status();
   Membership members;
   members.board = *board;
+  members.usable_cores = static_cast<int>(welcome.usable_cores());
   for (size_t r = 0; r < n; ++r) members.eventfds.push_back(std::move(frame.fds[r + 1]));
   members.channels.resize(n);
   members.channels[0] = std::move(channel);

@@ -21,6 +21,7 @@ struct Membership {
   std::vector<UniqueFd> eventfds;  // of every rank, in rank order
   // Rank 0: channels[r] to rank r (null at 0). Others: channels[0] to rank 0, the rest null.
   std::vector<std::unique_ptr<Channel>> channels;
+  int usable_cores = 1;  // by all ranks together, the same on every rank
 };
 
 // Rank 0 listens at config.rendezvous, the others connect; everyone says Hello; when all have, rank

@@ -39,6 +39,7 @@ struct Collective {
   int root = 0;
   Schedule schedule = Schedule::kStaged;
   int64_t chunk_bytes = 0;  // 0: the backend's own
+  int64_t bytes = 0;        // of the largest input; the same on all ranks
   uint64_t seq = 0;   // of the cells that agreed on it; they hold everybody's input when kOneShot
   uint64_t hint = 0;  // rank 0's BackendLane::Hint
   // Several tensors are treated as one, concatenated (a group, or a fused batch).

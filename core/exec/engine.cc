@@ -143,6 +143,8 @@ void Engine::Stop() {
     stopped_ = true;
     DrainSubmissions();
     FailAll(Status::Aborted(fmt::format("rank {} has shut down", context_.rank)));
+    // The sets belong to users, who may destroy them any time from now on.
+    sets_.clear();
   }
   Release();
   stop_.store(true, std::memory_order_seq_cst);

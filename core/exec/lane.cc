@@ -199,7 +199,7 @@ void Lane::PostInline(const OpView& view) {
 bool Lane::FinishInline(const TensorView& output) {
   if (!SignaturesAgree()) return false;
   if (view_.kind != OpKind::kBarrier) {
-    Collective collective = MakeCollective(rules_->Find(view_.kind, carried_[0].view.size_bytes()));
+    Collective collective = MakeCollective(carried_[0].view.size_bytes());
     collective.inputs = {&carried_[0].view, 1};
     collective.outputs = {&output, 1};
     backend_->Start(collective);
@@ -278,7 +278,8 @@ int64_t Lane::AgreedBytes() const {
   return bytes;
 }
 
-Collective Lane::MakeCollective(const Rule& rule) const {
+Collective Lane::MakeCollective(int64_t bytes) const {
+  const Rule& rule = rules_->Find(view_.kind, bytes);
   Collective collective;
   collective.kind = view_.kind;
   collective.dtype = carried_[0].view.dtype;
@@ -288,13 +289,14 @@ Collective Lane::MakeCollective(const Rule& rule) const {
   collective.root = view_.root;
   collective.schedule = rule.schedule;
   collective.chunk_bytes = rule.chunk_bytes;
+  collective.bytes = bytes;
   collective.seq = seq_;
   collective.hint = context_.board.cell(index_, seq_, 0)->hint;
   return collective;
 }
 
 Status Lane::Begin() {
-  Collective collective = MakeCollective(rules_->Find(view_.kind, AgreedBytes()));
+  Collective collective = MakeCollective(AgreedBytes());
   inputs_.clear();
   outputs_.clear();
   counts_.clear();

@@ -74,7 +74,7 @@ class Lane {
   void SetView();
   uint64_t ViewSignature() const;
   void PublishCell();
-  Collective MakeCollective(const Rule& rule) const;
+  Collective MakeCollective(int64_t bytes) const;
   bool whole_group() const;  // does one collective carry all tensors of the request?
 
   const int index_;

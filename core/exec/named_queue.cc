@@ -58,7 +58,18 @@ void NamedQueue::Announce(WorkState* work, uint32_t id) {
   work->id = id;
   announced_.emplace(id, work);
   log_.Announce(id);
-  if (log_.Complete(id)) ClaimBatch(work);
+  look_ = true;
+}
+
+// Claims what is complete, unless the lane is busy: what becomes complete meanwhile is claimed
+// together afterwards, and fused (as a database groups its commits). Whoever completes an operation
+// last and leaves it for this reason looks again when its lane is through.
+void NamedQueue::ClaimComplete() {
+  if (!look_ || !lane_->empty()) return;
+  look_ = false;
+  for (const auto& [id, work] : announced_) {
+    if (log_.Complete(id)) ClaimBatch(work);
+  }
 }
 
 void NamedQueue::ClaimBatch(WorkState* work) {
@@ -81,6 +92,7 @@ void NamedQueue::ClaimBatch(WorkState* work) {
 bool NamedQueue::Step() {
   // An entry of the log names an operation that every rank has announced, this one included.
   if (announced_.empty()) return false;
+  ClaimComplete();
   bool progress = false;
   while (log_.Next(&batch_)) {
     progress = true;

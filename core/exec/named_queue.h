@@ -41,6 +41,7 @@ class NamedQueue {
 
  private:
   void Announce(WorkState* work, uint32_t id);
+  void ClaimComplete();
   void ClaimBatch(WorkState* work);
 
   OrderLog log_;
@@ -53,6 +54,7 @@ class NamedQueue {
   std::unordered_map<std::string, WorkState*> asked_;   // waiting for an id
   std::unordered_map<uint32_t, WorkState*> announced_;  // waiting for their place in the log
   std::vector<uint32_t> batch_;
+  bool look_ = false;  // for complete operations to claim
 };
 
 }  // namespace ronde

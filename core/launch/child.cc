@@ -99,7 +99,7 @@ Result<Child> SpawnChild(const ChildOptions& options, int* exec_errno) {
   if (pid == 0) {
     Become(options, launcher, out->writer.get(), err->writer.get(), failure->writer.get());
   }
-  failure->writer.reset();
+  failure->writer.Reset();
   *exec_errno = ExecError(failure->reader.get());
   Child child;
   child.pid = pid;

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "core/base/fd.h"
 #include "core/launch/environment.h"
 #include "core/launch/signals.h"
-#include "core/launch/unique_fd.h"
 #include "ronde/status.h"
 
 namespace ronde::launch {

@@ -89,7 +89,7 @@ Result<std::unique_ptr<Keeper>> Keeper::Start(const std::string& directory) {
 
 Keeper::~Keeper() {
   Send(pipe_.get(), {Kind::kGoodbye, 0});
-  pipe_.reset();
+  pipe_.Reset();
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }

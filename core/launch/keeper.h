@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "core/launch/unique_fd.h"
+#include "core/base/fd.h"
 #include "ronde/status.h"
 
 namespace ronde::launch {

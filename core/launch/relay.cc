@@ -177,14 +177,14 @@ void Relay::WriteFile(Stream* stream, std::string_view bytes) {
     } else if (errno != EINTR) {
       Say(fmt::format("ronde: cannot write '{}': {}; the file ends here", stream->file_path,
                       std::generic_category().message(errno)));
-      stream->file.reset();
+      stream->file.Reset();
     }
   }
 }
 
 void Relay::Close(Stream* stream) {
   stream->lines.Finish();
-  stream->fd.reset();
+  stream->fd.Reset();
 }
 
 void Relay::FinishStreams(int64_t now_ns) {

@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/fd.h"
 #include "core/launch/output.h"
 #include "core/launch/signals.h"
 #include "core/launch/sink.h"
-#include "core/launch/unique_fd.h"
 #include "ronde/status.h"
 
 namespace ronde::launch {

@@ -4,7 +4,7 @@
 #include <csignal>
 #include <optional>
 
-#include "core/launch/unique_fd.h"
+#include "core/base/fd.h"
 #include "ronde/status.h"
 
 namespace ronde::launch {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/launch/unique_fd.h"
+#include "core/base/fd.h"
 
 namespace ronde::launch {
 

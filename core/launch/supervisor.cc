@@ -164,7 +164,7 @@ void Supervisor::HandleExit(size_t index) {
   RONDE_CHECK(waitid(P_PID, static_cast<id_t>(rank.group), &info, WEXITED | WNOHANG) == 0);
   if (info.si_pid == 0) return;  // a debugger has it; comes again
   rank.running = false;
-  rank.pidfd.reset();
+  rank.pidfd.Reset();
   --running_;
   RankEnd& end = end_.ranks[index];
   end.at_ns = NowNs();

@@ -124,13 +124,17 @@ class GroupRuntime : public Runtime {
 
   Status Run(const Request& request, const WaitOptions& options, Work* out) override {
     RONDE_RETURN_IF_ERROR(Usable());
-    if (out == nullptr && ValidateRequest(request, config_.rank, config_.size).ok()) {
+    const bool results_kept = !request.outputs.empty() || request.kind == OpKind::kBarrier;
+    if ((out == nullptr || results_kept) &&
+        ValidateRequest(request, config_.rank, config_.size).ok()) {
       WorkState* adopted = nullptr;
       if (engine_->RunInline(request, &adopted)) return Status::Ok();
       if (adopted != nullptr) {
         const Work handle(adopted);
         adopted->Unref();
-        return engine_->Wait(adopted, options);
+        const Status status = engine_->Wait(adopted, options);
+        if (out != nullptr) *out = handle;
+        return status;
       }
     }
     Result<WorkState*> work = Prepare(request);
@@ -222,6 +226,7 @@ class GroupRuntime : public Runtime {
     }
     return Status::Ok();
   }
+  bool forked() const { return guard_.forked(); }
   Engine* engine() const { return engine_.get(); }
 
  private:
@@ -343,9 +348,9 @@ SetHandle::SetHandle(GroupRuntime* runtime, std::unique_ptr<ArenaSet> set)
 }
 
 SetHandle::~SetHandle() {
-  if (runtime_->Usable().code() != Code::kNotInitialized) {
-    runtime_->engine()->RemoveSet(set_.get());
-  }
+  // Also after a shutdown: the engine lives as long as the Runtime. Not in a forked child, where
+  // another thread may hold the token for ever.
+  if (!runtime_->forked()) runtime_->engine()->RemoveSet(set_.get());
 }
 
 Status SetHandle::Mark(int t) {

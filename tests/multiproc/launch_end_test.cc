@@ -7,7 +7,7 @@
 
 #include <gmock/gmock.h>
 
-#include "core/launch/unique_fd.h"
+#include "core/base/fd.h"
 #include "tests/multiproc/launch_process.h"
 
 namespace ronde::launch {

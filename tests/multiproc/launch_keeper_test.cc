@@ -8,7 +8,7 @@
 
 #include <gmock/gmock.h>
 
-#include "core/launch/unique_fd.h"
+#include "core/base/fd.h"
 #include "tests/multiproc/launch_process.h"
 
 namespace ronde::launch {
@@ -60,7 +60,7 @@ TEST_F(LaunchKeeperTest, DoesNotHoldTheLaunchersOutputOpen) {
   Launched::Options process;
   process.stdout_fd = writer.get();
   Launched job = Start(1, {}, "echo ready; exec sleep 1000", process);
-  writer.reset();
+  writer.Reset();
   char piece[16];
   EXPECT_EQ(read(reader.get(), piece, sizeof(piece)), 6);
   // Only the launcher has this pipe open for writing: neither rank nor, once it has come to closing

@@ -9,7 +9,7 @@
 
 #include <gmock/gmock.h>
 
-#include "core/launch/unique_fd.h"
+#include "core/base/fd.h"
 #include "tests/multiproc/launch_process.h"
 
 namespace ronde::launch {
@@ -48,7 +48,7 @@ TEST_F(LaunchRunOutputTest, LinesOfManyRanksStayWhole) {
                        "i=0; while [ $i -lt 200 ]; do printf \"line $i of \"; echo rank $RANK; "
                        "i=$((i+1)); done; echo ok >&2",
                        process);
-  writer.reset();
+  writer.Reset();
   const std::string out = ReadAll(reader.get());
   EXPECT_EQ(job.Wait(), 0);
   std::map<std::string, int> next;
@@ -97,7 +97,7 @@ TEST_F(LaunchRunOutputTest, HugeOutputIsComplete) {
   process.stdout_fd = writer.get();
   constexpr size_t kBytes = 20'000'000;
   Launched job = Start(2, {"--no-prefix"}, "yes 123456789 | head -c 20000000", process);
-  writer.reset();
+  writer.Reset();
   EXPECT_EQ(ReadAll(reader.get()).size(), 2 * kBytes);
   EXPECT_EQ(job.Wait(), 0);
 }
@@ -107,10 +107,10 @@ TEST_F(LaunchRunOutputTest, AReaderThatLeavesEndsTheJobAsItWouldEndTheCommand) {
   Launched::Options process;
   process.stdout_fd = writer.get();
   Launched job = Start(2, {}, "exec yes", process);
-  writer.reset();
+  writer.Reset();
   std::string first(8, '\0');
   EXPECT_GT(read(reader.get(), first.data(), first.size()), 0);
-  reader.reset();
+  reader.Reset();
   EXPECT_EQ(job.Wait(), 128 + SIGPIPE);
   EXPECT_THAT(job.err(), HasSubstr("killed by SIGPIPE"));
 }

@@ -119,7 +119,7 @@ TEST_F(LaunchOutputTest, ASlowReaderDoesNotBlockAndLosesNothing) {
 
 TEST_F(LaunchOutputTest, AReaderThatHasGoneClosesTheSink) {
   signal(SIGPIPE, SIG_IGN);
-  reader_.reset();
+  reader_.Reset();
   sink_->Append("x");
   sink_->Flush();
   EXPECT_TRUE(sink_->closed());

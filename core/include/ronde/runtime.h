@@ -54,8 +54,9 @@ class Runtime {
   // One bounded step of the engine, then work.done().
   virtual bool Poll(const Work& work) = 0;
 
-  // Submit and wait; the fastest way for small tensors. `work`, if given, receives the finished
-  // work (for outputs that the core allocates).
+  // Submit and wait; the fastest way for small tensors. `work`, if given, receives the work:
+  // finished, or still in flight when the wait was interrupted or timed out. It stays invalid when
+  // the operation is done and the caller has all results.
   virtual Status Run(const Request& request, const WaitOptions& options = {},
                      Work* work = nullptr) = 0;
 

@@ -24,7 +24,7 @@ constexpr const char* kLimit = "ronde-peer-limit";
 
 std::string DescribeGroup(const std::unique_ptr<PeerGroup>& group, const char* name,
                           const char* needs) {
-  if (group != nullptr) return fmt::format("#   {}: {}\n", name, group->version());
+  if (group != nullptr) return fmt::format("#   {}\n", group->version());
   return fmt::format("#   {}: not built ({})\n", name, needs);
 }
 

@@ -31,9 +31,9 @@ constexpr const char* kFormat =
 }  // namespace
 
 std::string PeersHeader() {
-  return fmt::format(fmt::runtime(kFormat), "#", "", "Ronde", "Ronde", "Open MPI", "Gloo", "limit",
-                     "limit", "MPI /", "MPI /", "Gloo /", "of", "limit") +
-         fmt::format(fmt::runtime(kFormat), "# size", "class", "private", "arena", "", "",
+  return fmt::format(fmt::runtime(kFormat), "#       ", "", "Ronde", "Ronde", "Open MPI", "Gloo",
+                     "limit", "limit", "MPI /", "MPI /", "Gloo /", "of", "limit") +
+         fmt::format(fmt::runtime(kFormat), "#   size", "class", "private", "arena", "", "",
                      "private", "arena", "private", "arena", "private", "private", "arena") +
          fmt::format(fmt::runtime(kFormat), "#    (B)", "", "(us)", "(us)", "(us)", "(us)", "(us)",
                      "(us)", "", "", "", "", "");

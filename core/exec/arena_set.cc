@@ -38,6 +38,34 @@ char* SetSegment::poison_text(int r, uint64_t round) const {
          row * kPoisonBytes;
 }
 
+// Entries "TENSOR why\0", after the last one another \0.
+void SetSegment::AddPoison(int r, uint64_t round, size_t t, std::string_view why,
+                           size_t* used) const {
+  const std::string entry = fmt::format("{} {}", t, why.substr(0, why.find('\0')));
+  const size_t room = kPoisonBytes - 1 - *used;  // for an entry with its end, before the last end
+  char* const text = poison_text(r, round) + *used;
+  if (room > 1) {
+    const size_t bytes = std::min(entry.size(), room - 1);
+    std::memcpy(text, entry.data(), bytes);
+    text[bytes] = '\0';
+    *used += bytes + 1;
+  }
+  poison_text(r, round)[*used] = '\0';
+}
+
+std::string_view SetSegment::PoisonOf(int r, uint64_t round, size_t t) const {
+  const std::string prefix = fmt::format("{} ", t);
+  std::string_view rest(poison_text(r, round), kPoisonBytes);
+  while (!rest.empty() && rest[0] != '\0') {
+    std::string_view entry = rest.substr(0, rest.find('\0'));
+    rest.remove_prefix(std::min(entry.size() + 1, rest.size()));
+    if (!entry.starts_with(prefix)) continue;
+    entry.remove_prefix(prefix.size());
+    return entry;
+  }
+  return "(too many reasons in this round to tell them all)";
+}
+
 ArenaSet::ArenaSet(const SetSpec& spec, BucketPlan plan, Memory memory,
                    const BackendContext& context, bool overlap, WorkPool* pool)
     : spec_(spec),
@@ -121,10 +149,7 @@ Status ArenaSet::Mark(size_t t) {
 
 Status ArenaSet::Poison(size_t t, const std::string& why) {
   RONDE_RETURN_IF_ERROR(Enter(t));
-  char* text = segment_.poison_text(context_.rank, next_round());
-  const size_t bytes = std::min(why.size(), SetSegment::kPoisonBytes - 1);
-  std::memcpy(text, why.data(), bytes);
-  text[bytes] = '\0';
+  segment_.AddPoison(context_.rank, next_round(), t, why, &poison_bytes_);
   const TensorView view = slot(t);
   kernels::FillIdentity(view.dtype, spec_.op, view.data, static_cast<size_t>(view.count));
   Leave(t, SetSegment::kPoisoned);
@@ -170,6 +195,7 @@ Result<Work> ArenaSet::Close() {
     remaining_[b] = static_cast<int>(plan_.buckets[b].tensors.size());
   }
   std::fill(marked_.begin(), marked_.end(), 0);
+  poison_bytes_ = 0;
   ++round_;
   open_.store(false, std::memory_order_release);
   return handle;
@@ -252,10 +278,9 @@ void ArenaSet::NoteContributors() {
         const uint8_t presence = segment_.presence(r, round)[t];
         if (presence == SetSegment::kPresent) ++contributors_[t];
         if (presence != SetSegment::kPoisoned || !poisoned_[t].ok()) continue;
-        const char* text = segment_.poison_text(r, round);
-        poisoned_[t] = Status::Mismatch(
-            fmt::format("set '{}', tensor '{}': rank {}: {}", spec_.name, spec_.tensors[t].name, r,
-                        std::string_view(text, strnlen(text, SetSegment::kPoisonBytes))));
+        poisoned_[t] =
+            Status::Mismatch(fmt::format("set '{}', tensor '{}': rank {}: {}", spec_.name,
+                                         spec_.tensors[t].name, r, segment_.PoisonOf(r, round, t)));
       }
     }
   }

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/shared_memory.h"
@@ -49,9 +50,13 @@ class SetSegment {
     return Line(r, bucket)->all_present[round & 1];
   }
   uint8_t* presence(int r, uint64_t round) const;
-  char* poison_text(int r, uint64_t round) const;
+  // Why a tensor is poisoned: written once per tensor and round, `used` being 0 at first; read by
+  // everybody.
+  void AddPoison(int r, uint64_t round, size_t t, std::string_view why, size_t* used) const;
+  std::string_view PoisonOf(int r, uint64_t round, size_t t) const;
 
  private:
+  char* poison_text(int r, uint64_t round) const;
   struct BucketLine {
     alignas(kLine) std::atomic<uint64_t> arrive;
     bool all_present[2];
@@ -129,6 +134,7 @@ class ArenaSet {
   // User's thread.
   std::vector<uint8_t> marked_;
   std::vector<int> remaining_;  // tensors of each bucket not yet marked
+  size_t poison_bytes_ = 0;     // of this round's reasons
   std::atomic<bool> open_{false};
   int64_t round_ = 0;
 

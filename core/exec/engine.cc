@@ -581,6 +581,8 @@ void Engine::Propose(const wire::Proposal& proposal, const std::vector<int>& fds
   if (channels_[0] == nullptr) return;
   const Status sent = channels_[0]->Send(FrameType::kProposal, proposal.SerializeAsString(), fds);
   if (!sent.ok() && sent.code() != Code::kPeerLost) RaiseAbort(context_.rank, sent);
+  // The progress thread sends what the socket did not take.
+  if (channels_[0]->wants_write()) doorbell_.RingSelf();
 }
 
 void Engine::HandleProposal(int r, const wire::Proposal& proposal, std::vector<UniqueFd> fds) {
@@ -593,6 +595,7 @@ void Engine::HandleProposal(int r, const wire::Proposal& proposal, std::vector<U
       const Status sent = channel->Send(FrameType::kDecision, body, raw);
       // A rank that is gone is noticed by its channel's end.
       if (!sent.ok() && sent.code() != Code::kPeerLost) RaiseAbort(0, sent);
+      if (channel->wants_write()) doorbell_.RingSelf();
     }
     HandleDecision(std::move(ready));
   }

@@ -238,11 +238,16 @@ TEST(DeathTest, ExitWithoutShutdown) {
 
 TEST(DeathTest, ShutdownWhileOtherProcessesWait) {
   for (const int leaver : {0, 1, 2}) {
+    Pipe ready;
     const std::vector<RankExit> exits = RunRankProcesses(
         kRanks,
         [&](Runtime& runtime) {
           EXPECT_TRUE(TryAllreduce(runtime, "before").ok());
-          if (runtime.rank() == leaver) return;
+          if (runtime.rank() == leaver) {
+            for (int r = 1; r < kRanks; ++r) EXPECT_TRUE(ready.Read());
+            return;
+          }
+          ready.Write();
           ExpectLost(TryAllreduce(runtime, "after"), leaver);
         },
         nullptr, [](Config& config) { config.timeout_ms = 10'000; });

@@ -136,6 +136,22 @@ TEST_P(SetTest, PresentAbsentPoisoned) {
   });
 }
 
+TEST_P(SetTest, MoreReasonsThanThereIsRoomFor) {
+  Run(2, [](Runtime& runtime) {
+    const Sets set = Declare(runtime, Spec("s", std::vector<int64_t>(20, 8)));
+    for (int round = 0; round < 3; ++round) {
+      for (int t = 0; t < 20 && runtime.rank() == 1; ++t) {
+        ASSERT_TRUE(set->Poison(t, "tensor " + std::to_string(t) + std::string(150, 'y')).ok());
+      }
+      ASSERT_TRUE(set->Close().ok());
+      ASSERT_TRUE(set->Wait().ok());
+      EXPECT_THAT(set->tensor_status(2).ToString(), HasSubstr("rank 1: tensor 2yyy"));
+      EXPECT_EQ(set->tensor_status(19).code(), Code::kMismatch);
+      EXPECT_THAT(set->tensor_status(19).ToString(), HasSubstr("too many reasons"));
+    }
+  });
+}
+
 TEST_P(SetTest, TwoHundredRoundsInRandomOrder) {
   for (const int ranks : {1, 2, 4}) {
     Run(ranks, [](Runtime& runtime) {
@@ -195,14 +211,14 @@ TEST_P(SetTest, TwoSetsAtOnce) {
       // Ranks use them in different orders.
       Set* first = runtime.rank() == 1 ? b.get() : a.get();
       Set* second = runtime.rank() == 1 ? a.get() : b.get();
-      MarkAll(*first, 1);
-      MarkAll(*second, 2);
+      MarkAll(*first, first == a.get() ? 1 : 2);
+      MarkAll(*second, second == a.get() ? 1 : 2);
       ASSERT_TRUE(first->Close().ok());
       ASSERT_TRUE(second->Close().ok());
       ASSERT_TRUE(a->Wait().ok());
       ASSERT_TRUE(b->Wait().ok());
-      ExpectAll(*first, 0, 3);
-      ExpectAll(*second, 1, 6);
+      ExpectAll(*a, 0, 3);
+      ExpectAll(*b, 1, 6);
     }
   });
 }
@@ -319,6 +335,7 @@ TEST_P(SetTest, AVeryLongDeclaration) {
   Run(2, [](Runtime& runtime) {
     SetSpec spec;
     spec.name = "many";
+    spec.op = ReduceOp::kSum;
     for (int t = 0; t < 5000; ++t) {
       spec.tensors.push_back({std::string(300, 'x') + std::to_string(t),
                               Shape::Of(std::vector<int64_t>{2}), DType::kFloat32});

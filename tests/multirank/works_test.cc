@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <barrier>
 #include <cmath>
 #include <latch>
 #include <limits>
@@ -299,8 +300,10 @@ TEST(WorksTest, ANewNameThatOneRankNeverUsesTimesOut) {
 
 // Rank `leaver` shuts down while the others wait for it in `call`.
 void Leave(int leaver, const std::function<Status(Runtime&)>& call) {
+  std::barrier<> all_know(3);
   RunRankThreads(3, [&](Runtime& runtime) {
     EXPECT_TRUE(TryAllreduce(runtime, "known").ok());
+    all_know.arrive_and_wait();
     if (runtime.rank() == leaver) {
       runtime.Shutdown();
       EXPECT_EQ(TryAllreduce(runtime).code(), Code::kNotInitialized);

@@ -34,7 +34,6 @@ class Watch {
 
  private:
   void Run();
-  bool HoldRobustFutex();
   int NextNeighbour() const;
 
   const Board board_;

@@ -1,7 +1,7 @@
 // Token: the right to step an engine. A mutex with a name, so that Clang checks who holds it.
 //
-// protocols.md, part (c), describes it as a word with parking; a mutex does the same (the progress
-// thread that finds it held sleeps until it is released) with nothing of ours to get wrong.
+// Whoever waits for an operation tries to take it and steps the engine; the progress thread, when
+// it is rung, sleeps in the mutex until it is released.
 #pragma once
 
 #include <mutex>

@@ -84,6 +84,7 @@ std::string WorkState::Describe() const {
 
 void WorkState::Clear() {
   state_.store(kPending, std::memory_order_relaxed);
+  kind = OpKind::kBarrier;
   name.clear();
   inputs.clear();
   splits.clear();

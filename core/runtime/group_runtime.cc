@@ -154,6 +154,7 @@ class GroupRuntime : public Runtime {
   }
 
   bool Poll(const Work& work) override {
+    if (!work.valid()) return true;
     if (!work.done() && Usable().ok()) engine_->Poll();
     return work.done();
   }

@@ -31,10 +31,11 @@ SoloRuntime::~SoloRuntime() {
 Status SoloRuntime::CheckUsable() const {
   if (getpid() != pid_) {
     return Status::NotInitialized(
-        "this process was forked from a member of the job; it is not one itself");
+        "this process was forked from a rank and is none itself: a forked child cannot "
+        "communicate");
   }
   if (shut_down_.load(std::memory_order_relaxed)) {
-    return Status::Aborted("this Runtime has been shut down");
+    return Status::NotInitialized("the Runtime has been shut down");
   }
   return Status::Ok();
 }
@@ -56,7 +57,7 @@ Result<Work> SoloRuntime::Submit(const Request& request,
 }
 
 Status SoloRuntime::Wait(const Work& work, const WaitOptions&) {
-  if (!work.valid()) return Status::InvalidArgument("Wait was given an empty Work");
+  if (!work.valid()) return Status::InvalidArgument("wait: an empty Work, not one from Submit");
   return work.status();
 }
 

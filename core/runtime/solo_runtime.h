@@ -36,7 +36,7 @@ class SoloRuntime : public Runtime {
   Result<Work> Submit(const Request& request,
                       std::function<void(const Status&)> callback = {}) override;
   Status Wait(const Work& work, const WaitOptions& options = {}) override;
-  bool Poll(const Work& work) override { return work.done(); }
+  bool Poll(const Work& work) override { return !work.valid() || work.done(); }
   Status Run(const Request& request, const WaitOptions& options = {},
              Work* work = nullptr) override;
   Result<std::unique_ptr<Set>> DeclareSet(const SetSpec& spec,

@@ -77,6 +77,13 @@ Status ValidateInput(const Request& request, size_t i) {
   return Status::Ok();
 }
 
+bool HaveCommonMemory(const TensorView& a, const TensorView& b) {
+  const auto a_begin = reinterpret_cast<uintptr_t>(a.data);
+  const auto b_begin = reinterpret_cast<uintptr_t>(b.data);
+  return a.count > 0 && b.count > 0 && a_begin < b_begin + static_cast<uintptr_t>(b.size_bytes()) &&
+         b_begin < a_begin + static_cast<uintptr_t>(a.size_bytes());
+}
+
 // Elements that output `i` must have, or -1 when that depends on other ranks.
 int64_t ExpectedOutputCount(const Request& request, size_t i, int rank, int size) {
   const Shape& shape = request.inputs[i].shape;
@@ -111,16 +118,12 @@ Status ValidateOutput(const Request& request, size_t i, int rank, int size) {
     return Invalid(request, "output {} is a null pointer with {} elements", i, output.count);
   }
   if (output.device != input.device) return Invalid(request, "output {} is on another device", i);
-  // Reducing into memory that is partly the input's would read what it has already overwritten.
-  if (request.kind == OpKind::kAllreduce && output.data != input.data && input.count > 0) {
-    const char* in = static_cast<const char*>(input.data);
-    const char* out = static_cast<const char*>(output.data);
-    if (out < in + input.size_bytes() && in < out + output.size_bytes()) {
-      return Invalid(request,
-                     "output {} overlaps input {} in part; allowed: the same memory or "
-                     "none in common",
-                     i, i);
-    }
+  // What an operation has not read yet must not be written by it.
+  const bool in_place_allowed =
+      request.kind == OpKind::kAllreduce || request.kind == OpKind::kBroadcast;
+  if (HaveCommonMemory(input, output) && !(in_place_allowed && output.data == input.data)) {
+    return Invalid(request, "output {} overlaps input {}; allowed: {}none in common", i, i,
+                   in_place_allowed ? "the same memory or " : "");
   }
   return Status::Ok();
 }
@@ -129,6 +132,10 @@ Status ValidateSplits(const Request& request, int size) {
   for (size_t i = 0; i < request.inputs.size(); ++i) {
     const int64_t rows = request.inputs[i].shape.dims[0];
     if (request.splits.empty()) {
+      if (rows != request.inputs[0].shape.dims[0]) {
+        return Invalid(request, "input {} has {} rows, input 0 has {}; must be the same in a group",
+                       i, rows, request.inputs[0].shape.dims[0]);
+      }
       if (rows % size != 0) {
         return Invalid(request,
                        "input {} has {} rows, which {} ranks cannot share equally; give "

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -145,7 +146,7 @@ TEST_F(SoloRuntimeTest, WrongShapesAndOutputs) {
   tensor.view.data = buffer.data();
   output = tensor_.view;
   output.data = buffer.data() + 1;
-  EXPECT_THAT(ErrorOf(request), HasSubstr("overlaps input 0 in part"));
+  EXPECT_THAT(ErrorOf(request), HasSubstr("overlaps input 0; allowed: the same memory or none"));
 }
 
 TEST_F(SoloRuntimeTest, LongNamesAreRefusedBySubmit) {
@@ -170,7 +171,8 @@ TEST(ValidateTest, SeesWhatASingleRankCanSee) {
 
   // Rank 0 of 2 takes two of three rows, rank 1 one.
   request.kind = OpKind::kReducescatter;
-  TensorView output = {values.data(), 4, DType::kFloat32, {}};
+  std::vector<float> result(4);
+  TensorView output = {result.data(), 4, DType::kFloat32, {}};
   request.outputs = {&output, 1};
   EXPECT_TRUE(ValidateRequest(request, 0, 2).ok());
   EXPECT_THAT(ValidateRequest(request, 1, 2).ToString(), HasSubstr("must have 2"));
@@ -185,6 +187,44 @@ TEST(ValidateTest, SeesWhatASingleRankCanSee) {
   average.inputs = {&truth, 1};
   average.op = ReduceOp::kAverage;
   EXPECT_THAT(ValidateRequest(average, 0, 2).ToString(), HasSubstr("average of bool"));
+}
+
+// Only allreduce and broadcast work in place, and then wholly.
+TEST(ValidateTest, OutputsThatOverlapInputs) {
+  std::vector<float> values(16);
+  std::vector<float> input_values(4);
+  for (int k = 0; k <= static_cast<int>(OpKind::kAlltoall); ++k) {
+    Request request;
+    request.kind = static_cast<OpKind>(k);
+    const bool in_place = request.kind == OpKind::kAllreduce || request.kind == OpKind::kBroadcast;
+    const int64_t count = request.kind == OpKind::kAllgather       ? 8
+                          : request.kind == OpKind::kReducescatter ? 2
+                                                                   : 4;
+    Tensor tensor = TensorOf(&input_values, DType::kFloat32, {4});
+    TensorView output = {values.data() + 4, count, DType::kFloat32, {}};
+    request.inputs = {&tensor, 1};
+    request.outputs = {&output, 1};
+    const auto code_at = [&](int64_t offset) {
+      tensor.view.data = values.data() + 4 + offset;
+      return ValidateRequest(request, 0, 2).code();
+    };
+    EXPECT_EQ(code_at(0), in_place ? Code::kOk : Code::kInvalidArgument) << k;
+    EXPECT_EQ(code_at(1), Code::kInvalidArgument) << k;
+    EXPECT_EQ(code_at(-3), Code::kInvalidArgument) << k;
+    EXPECT_EQ(code_at(-4), Code::kOk) << k;
+    EXPECT_EQ(code_at(count), Code::kOk) << k;
+  }
+}
+
+TEST(ValidateTest, EqualPartsOfAGroupNeedEqualRows) {
+  std::vector<float> four(4), pairs(4);
+  const std::array<Tensor, 2> tensors = {TensorOf(&four, DType::kFloat32, {4}),
+                                         TensorOf(&pairs, DType::kFloat32, {2, 2})};
+  Request request;
+  request.kind = OpKind::kAlltoall;
+  request.inputs = tensors;
+  EXPECT_THAT(ValidateRequest(request, 0, 2).ToString(),
+              HasSubstr("input 1 has 2 rows, input 0 has 4"));
 }
 
 SetSpec TwoTensors() {
@@ -248,9 +288,11 @@ TEST_F(SoloRuntimeTest, EndsWithShutdownAndInAForkedChild) {
   EXPECT_EQ(status, 0);
 
   Work work;
+  EXPECT_EQ(runtime_->Wait(work).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(runtime_->Poll(work));
   ASSERT_TRUE(runtime_->Run(request, {}, &work).ok());
   runtime_->Shutdown();
-  EXPECT_EQ(runtime_->Submit(request).status().code(), Code::kAborted);
+  EXPECT_EQ(runtime_->Submit(request).status().code(), Code::kNotInitialized);
   EXPECT_EQ(work.output().count, 6);  // results outlive it
 }
 

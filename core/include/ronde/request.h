@@ -61,12 +61,15 @@ struct Request {
   // One tensor; several are a grouped operation, done when all are. kBarrier: none.
   std::span<const Tensor> inputs;
 
-  // One per input, or none: then the core allocates, and Work::output() owns the result.
-  //   kAllreduce       same count as the input; may be the input's memory (in place)
-  //   kBroadcast       same count; the root's output may be its input; other ranks' inputs are not
-  //   read kAllgather       sum over ranks of the inputs' counts, in rank order along dimension 0
-  //   kReducescatter   this rank's rows: dimension 0 divided by the ranks, earlier ranks take the
-  //   remainder kAlltoall        the rows received, in rank order
+  // One per input, or none: then the core allocates, and Work::output() owns the result. Must not
+  // overlap its input, except where it may be the input's memory ("in place").
+  //
+  // - kAllreduce: the input's count; in place.
+  // - kBroadcast: the input's count; in place. Inputs of ranks other than the root are not read.
+  // - kAllgather: the sum of all ranks' counts; in rank order along dimension 0.
+  // - kReducescatter: this rank's rows: dimension 0 divided by the ranks; earlier ranks take the
+  //   remainder.
+  // - kAlltoall: the rows received, in rank order.
   std::span<const TensorView> outputs;
 
   ReduceOp op = ReduceOp::kSum;  // kAllreduce, kReducescatter
@@ -75,7 +78,7 @@ struct Request {
   int root = 0;                  // kBroadcast: 0 <= root < size
 
   // kAlltoall: rows of dimension 0 that go to each rank, `size` values that add up to it; empty:
-  // equal parts.
+  // equal parts. They hold for every input, so all must have the same number of rows.
   std::span<const int64_t> splits;
 
   // Set by a binding that found the arguments wrong (a tensor on a foreign device, say): the

@@ -68,10 +68,11 @@ int ronde_size(const ronde_runtime* runtime);
 int ronde_local_rank(const ronde_runtime* runtime);
 int ronde_local_size(const ronde_runtime* runtime);
 
-/* Blocking collectives. `name` NULL or "": matched by position. Counts are elements. send == recv:
- * in place. */
+/* Blocking collectives. `name` NULL or "": matched by position. Counts are elements. send and recv
+ * must have no memory in common, except that allreduce works in place (send == recv). */
 ronde_code ronde_allreduce(ronde_runtime* runtime, const void* send, void* recv, int64_t count,
                            ronde_dtype dtype, ronde_op op, const char* name);
+/* In place: `buffer` is read on the root and written on the others. */
 ronde_code ronde_broadcast(ronde_runtime* runtime, void* buffer, int64_t count, ronde_dtype dtype,
                            int root, const char* name);
 /* recv holds size * count elements. */

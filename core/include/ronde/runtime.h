@@ -41,17 +41,20 @@ class Runtime {
   virtual int cross_size() const = 0;
 
   // Starts an operation; never blocks. `callback`, if given, runs exactly once, on the thread that
-  // completes the work, with no lock of Ronde held; it may submit and wait. Returned errors are
-  // those that leave nothing in flight anywhere: a name in flight twice or too long, an ended
-  // Runtime. All other bad arguments complete the work, on every rank, with InvalidArgument or
-  // Mismatch.
+  // completes the work, with no lock of Ronde held; it may submit and wait.
+  //
+  // Returned errors are those that leave nothing in flight anywhere: a name in flight twice or too
+  // long, an ended Runtime. All other bad arguments complete the work, on every rank, with
+  // InvalidArgument or Mismatch.
   virtual Result<Work> Submit(const Request& request,
                               std::function<void(const Status&)> callback = {}) = 0;
 
-  // Waits for a work, moving the engine forward meanwhile. Returns its status.
+  // Waits for a work, moving the engine forward meanwhile. Returns its status; InvalidArgument for
+  // an empty Work.
   virtual Status Wait(const Work& work, const WaitOptions& options = {}) = 0;
 
-  // One bounded step of the engine, then work.done().
+  // One bounded step of the engine, then work.done(). True for an empty Work: there is nothing to
+  // wait for.
   virtual bool Poll(const Work& work) = 0;
 
   // Submit and wait; the fastest way for small tensors. `work`, if given, receives the work:

@@ -22,8 +22,8 @@ struct SetTensor {
 
 struct SetSpec {
   std::string name;  // unique among the sets of the group; the same on all ranks
-  std::vector<SetTensor>
-      tensors;  // in the order of use, last gradient first makes early buckets early
+  // In the order of use: the last layer first makes the first buckets complete early.
+  std::vector<SetTensor> tensors;
   ReduceOp op = ReduceOp::kAverage;
   double prescale = 1.0;
   double postscale = 1.0;

@@ -31,7 +31,7 @@ struct Config {
   int64_t timeout_ms = 600'000;       // RONDE_TIMEOUT_S
   int64_t start_timeout_ms = 60'000;  // RONDE_START_TIMEOUT_S
   int64_t stall_warn_ms = 60'000;     // RONDE_STALL_WARN_S
-  int64_t spin_us = 250;               // RONDE_SPIN_US
+  int64_t spin_us = 250;              // RONDE_SPIN_US
   int64_t yield_us = 500;             // RONDE_YIELD_US
   Overlap overlap = Overlap::kAuto;   // RONDE_OVERLAP
 

@@ -94,6 +94,7 @@ struct BackendContext {
   int rank = 0;
   const Doorbell* doorbell = nullptr;
   kernels::Isa isa = kernels::Isa::kBaseline;
+  int usable_cores = 1;         // by all ranks of the host together, the same on every rank
   bool oversubscribed = false;  // more ranks than usable cores
 };
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -92,8 +91,8 @@ class GroupRuntime : public Runtime {
     context.board = members->board;
     context.rank = config_.rank;
     context.isa = *isa;
-    context.oversubscribed =
-        config_.local_size > static_cast<int>(std::thread::hardware_concurrency());
+    context.usable_cores = members->usable_cores;
+    context.oversubscribed = config_.local_size > context.usable_cores;
     engine_ =
         std::make_unique<Engine>(config_, std::move(*members), backends_.get(), std::move(*rules),
                                  context, Logger(config_.rank, ParseLogLevel(config_.log_level)));

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/limits.h"
 #include "core/base/shared_memory.h"
 #include "ronde/status.h"
 
@@ -19,7 +20,6 @@ namespace ronde {
 
 inline constexpr size_t kLine = 128;  // two cache lines: the prefetcher fetches pairs
 inline constexpr size_t kAbortOffset = kLine;
-inline constexpr int kMaxLocalRanks = 248;
 
 // Who is at work in a rank's engine; written by the rank, read by whoever wonders whether to ring
 // it.

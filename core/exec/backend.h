@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/recorder.h"
 #include "core/control/board.h"
 #include "core/control/doorbell.h"
 #include "core/kernels/reduce.h"
@@ -94,7 +95,9 @@ struct BackendContext {
   int rank = 0;
   const Doorbell* doorbell = nullptr;
   kernels::Isa isa = kernels::Isa::kBaseline;
-  bool oversubscribed = false;  // more ranks than usable cores
+  Recorder* recorder = nullptr;  // never null in a Runtime
+  int usable_cores = 1;          // by all ranks of the host together, the same on every rank
+  bool oversubscribed = false;   // more ranks than usable cores
 };
 
 class Backend {

@@ -61,7 +61,7 @@ Engine::Engine(const Config& config, Membership members, BackendRegistry* backen
     case Overlap::kAuto:
       // A progress thread that reduces while the backward pass computes helps only where it has a
       // core of its own.
-      overlap_ = static_cast<int>(std::thread::hardware_concurrency()) >= 2 * config_.local_size;
+      overlap_ = context_.usable_cores >= 2 * config_.local_size;
       break;
   }
 }

@@ -5,11 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "core/base/limits.h"
 #include "core/launch/affinity.h"
 
 namespace ronde::launch {
 
-inline constexpr int kMaxRanks = 1024;  // on one host
+inline constexpr int kMaxRanks = kMaxLocalRanks;
 
 // Exit statuses of RunJob when no rank ran; the last three are those of shells and of env(1).
 inline constexpr int kExitUsage = 2;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "core/base/clock.h"
 #include "core/base/fork_guard.h"
 #include "core/base/log.h"
+#include "core/base/recorder.h"
 #include "core/control/rendezvous.h"
 #include "core/control/watch.h"
 #include "core/exec/engine.h"
@@ -74,7 +74,7 @@ class SetHandle : public Set {
 class GroupRuntime : public Runtime {
  public:
   GroupRuntime(const Config& config, std::shared_ptr<MappingCache> mappings)
-      : config_(config), mappings_(std::move(mappings)) {}
+      : config_(config), mappings_(std::move(mappings)), recorder_(config.recorder_events) {}
   ~GroupRuntime() override { Shutdown(); }
 
   Status Start(std::shared_ptr<BackendRegistry> backends, const WaitOptions& options) {
@@ -92,8 +92,9 @@ class GroupRuntime : public Runtime {
     context.board = members->board;
     context.rank = config_.rank;
     context.isa = *isa;
-    context.oversubscribed =
-        config_.local_size > static_cast<int>(std::thread::hardware_concurrency());
+    context.recorder = &recorder_;
+    context.usable_cores = members->usable_cores;
+    context.oversubscribed = config_.local_size > context.usable_cores;
     engine_ =
         std::make_unique<Engine>(config_, std::move(*members), backends_.get(), std::move(*rules),
                                  context, Logger(config_.rank, ParseLogLevel(config_.log_level)));
@@ -214,6 +215,7 @@ class GroupRuntime : public Runtime {
     if (engine_ != nullptr) engine_->Stop();
     if (watch_ != nullptr) watch_->Stop();
     if (engine_ != nullptr) engine_->doorbell().RingAll();
+    SaveRecording();
   }
 
   Status Usable() const {
@@ -251,6 +253,17 @@ class GroupRuntime : public Runtime {
     }
     work->submitted_ns = NowNs();
     return work;
+  }
+
+  // After a group error nothing more happens, so the end is early enough.
+  void SaveRecording() const {
+    if (config_.recorder_dir.empty() || engine_ == nullptr || engine_->health().ok()) return;
+    const Status saved =
+        recorder_.Dump(fmt::format("{}/rank-{}.jsonl", config_.recorder_dir, config_.rank));
+    if (!saved.ok()) {
+      const Logger logger(config_.rank, ParseLogLevel(config_.log_level));
+      RONDE_LOG(logger, kWarning, "{}", saved.message());
+    }
   }
 
   Status AgreeOnSpec(const SetSpec& spec, const Status& invalid, const WaitOptions& options) {
@@ -336,6 +349,7 @@ class GroupRuntime : public Runtime {
   const Config config_;
   const std::shared_ptr<MappingCache> mappings_;
   const ForkGuard guard_;
+  Recorder recorder_;
   std::shared_ptr<BackendRegistry> backends_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Watch> watch_;

@@ -381,12 +381,10 @@ def failing_worker():
     else:
         model(x).sum().backward()
     optimizer.zero_grad()
-    model(x).sum().backward()
-    expected = torch.ones(1) * 1.0
-    torch.testing.assert_close(model[1].bias.grad, expected)
+    (model(x).sum() * (rank + 1)).backward()
+    assert model[1].bias.grad == numbers(size)[1]
     optimizer.step()
     equal_on_all_ranks(model)
-    assert size > 1
 
 
 def test_backward_that_fails(job):
@@ -474,6 +472,41 @@ def lifetime_worker():
 
 def test_lifetime(job):
     job.run(lifetime_worker)
+
+
+def gradient_tensor_worker():
+    """What users do to a gradient that they find."""
+    rank, size = rt.rank(), rt.size()
+    _, mean = numbers(size)
+    model = torch.nn.Sequential(linear(), torch.nn.Linear(1, 4))
+    optimizer = wrap(model)
+
+    def round_is_right():
+        optimizer.zero_grad()
+        run_backward(model[0], rank + 1)
+        assert model[0].weight.grad.tolist() == [[mean] * 3]
+
+    run_backward(model, rank + 1)
+    grad = model[0].weight.grad
+    assert not grad._is_view()
+    assert grad.untyped_storage().nbytes() == 12  # so a copy does not take the whole arena along
+    grad.detach_()
+    round_is_right()
+    model[0].weight.grad.data = torch.full((1, 3), 7.0)
+    round_is_right()
+    model[0].weight.grad = torch.full((1, 3), 7.0)
+    round_is_right()
+    model[0].weight.grad.share_memory_()
+    round_is_right()
+    optimizer.zero_grad()
+    with pytest.raises(ronde.Mismatch, match="create_graph"):
+        model(torch.ones(1, 3)).sum().backward(create_graph=True)
+    round_is_right()
+
+
+@pytest.mark.filterwarnings("ignore:Using backward")
+def test_gradient_tensor(two):
+    two.run(gradient_tensor_worker)
 
 
 def module_to_worker():

@@ -23,6 +23,7 @@ struct Names {
   PyObject* dtype = PyUnicode_InternFromString("dtype");
   PyObject* shape = PyUnicode_InternFromString("shape");
   PyObject* stride = PyUnicode_InternFromString("stride");
+  PyObject* requires_grad = PyUnicode_InternFromString("requires_grad");
   PyObject* layout = PyUnicode_InternFromString("layout");
   PyObject* device = PyUnicode_InternFromString("device");
   PyObject* is_cpu = PyUnicode_InternFromString("is_cpu");
@@ -77,22 +78,24 @@ GradientSet::GradientSet(std::shared_ptr<Session> session, std::unique_ptr<Set> 
       idempotent_(idempotent),
       entries_(static_cast<size_t>(set_->num_tensors())) {}
 
-void GradientSet::Bind(int t, nb::object slot_tensor) {
+void GradientSet::Bind(int t, std::vector<int64_t> shape, std::vector<int64_t> strides) {
   Entry& entry = entries_.at(static_cast<size_t>(t));
   const TensorView view = set_->slot(t);
   entry.data = view.data;
   entry.bytes = static_cast<size_t>(view.size_bytes());
-  entry.dtype = Attr(slot_tensor, TheNames().dtype);
-  entry.shape = Attr(slot_tensor, TheNames().shape);
-  entry.strides = Call(slot_tensor, TheNames().stride);
-  entry.copy = slot_tensor.attr("copy_");
-  entry.base = std::move(slot_tensor);
-  entry.tensor = entry.base.attr("detach")();
+  entry.shape = std::move(shape);
+  entry.strides = std::move(strides);
+  entry.base = MakeTensor(t);
+  entry.dtype = Attr(entry.base, TheNames().dtype);
+  entry.shape_tuple = Attr(entry.base, TheNames().shape);
+  entry.stride_tuple = Call(entry.base, TheNames().stride);
+  entry.copy = entry.base.attr("copy_");
+  entry.tensor = MakeTensor(t);
 }
 
-nb::object GradientSet::SlotTensor(int t) const {
-  const TensorView view = set_->slot(t);
-  return MakeTorchTensor(view, Shape::Of({&view.count, 1}), set_->slot_memory());
+nb::object GradientSet::MakeTensor(int t) const {
+  const Entry& entry = entries_[static_cast<size_t>(t)];
+  return MakeTorchTensor(set_->slot(t), entry.shape, entry.strides, set_->slot_memory());
 }
 
 void GradientSet::OnGradient(int t, nb::handle param) {
@@ -118,7 +121,7 @@ void GradientSet::Contribute(int t, nb::handle param) {
     }
   } else if (CopyIn(entry, grad, &why)) {
     // Module.to() and the like re-point a .grad that they find, which may have been our tensor.
-    if (AddressOf(entry.tensor) != entry.data) entry.tensor = entry.base.attr("detach")();
+    if (AddressOf(entry.tensor) != entry.data) entry.tensor = MakeTensor(t);
     if (PyObject_SetAttr(param.ptr(), TheNames().grad, entry.tensor.ptr()) != 0) {
       throw nb::python_error();
     }
@@ -130,13 +133,19 @@ void GradientSet::Contribute(int t, nb::handle param) {
 bool GradientSet::CopyIn(const Entry& entry, nb::handle grad, std::string* why) const {
   const Names& names = TheNames();
   void* const data = AddressOf(grad);
-  if (!Attr(grad, names.dtype).is(entry.dtype) || !Attr(grad, names.shape).equal(entry.shape) ||
-      (data == nullptr && entry.bytes != 0)) {
+  if (!Attr(grad, names.dtype).is(entry.dtype) ||
+      !Attr(grad, names.shape).equal(entry.shape_tuple) || (data == nullptr && entry.bytes != 0)) {
     *why = fmt::format("its gradient is {}, declared was {}", Describe(grad), Describe(entry.base));
     return false;
   }
-  if (!Call(grad, names.stride).equal(entry.strides)) {
-    entry.copy(grad.attr("detach")());
+  if (Attr(grad, names.requires_grad).is(nb::handle(Py_True))) {
+    *why =
+        "its gradient has a graph (create_graph=True), which .grad would lose; use "
+        "torch.autograd.grad";
+    return false;
+  }
+  if (!Call(grad, names.stride).equal(entry.stride_tuple)) {
+    entry.copy(grad);
   } else if (entry.bytes >= kReleaseGilBytes) {
     const nb::gil_scoped_release release;
     std::memcpy(entry.data, data, entry.bytes);
@@ -216,7 +225,6 @@ std::shared_ptr<GradientSet> Declare(const std::shared_ptr<Session>& session, st
 void RegisterGradients(nb::module_& module) {
   nb::class_<GradientSet>(module, "GradientSet", "The gradients of one optimizer.")
       .def("bind", &GradientSet::Bind)
-      .def("slot_tensor", &GradientSet::SlotTensor)
       .def("set_begin", &GradientSet::SetBegin)
       .def("end_backward", &GradientSet::EndBackward)
       .def("contribute", &GradientSet::Contribute)

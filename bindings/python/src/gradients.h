@@ -24,11 +24,9 @@ class GradientSet {
  public:
   GradientSet(std::shared_ptr<Session> session, std::unique_ptr<Set> set, bool idempotent);
 
-  // Tells tensor `t`'s slot as the torch.Tensor that .grad becomes: the slot's memory, in the
-  // parameter's shape and strides.
-  void Bind(int t, nb::object slot_tensor);
-  // The slot's memory as a torch.Tensor of one dimension.
-  nb::object SlotTensor(int t) const;
+  // Makes the tensor that .grad becomes for tensor `t`: over its slot, of the parameter's shape and
+  // strides (in elements).
+  void Bind(int t, std::vector<int64_t> shape, std::vector<int64_t> strides);
 
   // Called by the first hook of a backward pass; answers whether gradients are only accumulated in
   // this pass, and None when the optimizer is gone.
@@ -62,16 +60,19 @@ class GradientSet {
   struct Entry {
     void* data = nullptr;  // the slot
     size_t bytes = 0;
-    nb::object base;    // over the slot, ours alone; the rest is read from it once
-    nb::object tensor;  // the same for .grad
+    std::vector<int64_t> shape;
+    std::vector<int64_t> strides;
+    nb::object base;  // over the slot, ours alone; the next four are read from it once
     nb::object dtype;
-    nb::object shape;
-    nb::object strides;
-    nb::object copy;  // its method copy_
+    nb::object shape_tuple;
+    nb::object stride_tuple;
+    nb::object copy;    // its method copy_
+    nb::object tensor;  // over the slot too: .grad
     bool contributed = false;
   };
 
-  // Copies a gradient that is elsewhere into the slot; false, with a reason, when it does not fit.
+  nb::object MakeTensor(int t) const;
+  // Copies a gradient that is elsewhere into the slot; false, with a reason, when it cannot be.
   bool CopyIn(const Entry& entry, nb::handle grad, std::string* why) const;
   void Poison(int t, std::string why);
 

@@ -95,12 +95,12 @@ void RegisterSession(nb::module_& module) {
           nb::arg("timeout_ms") = -1)
       .def("torch_output",
            [](Handle& h, int i) {
-             return MakeTorchTensor(h.work().output(i), h.work().output_shape(i),
+             return MakeTorchTensor(h.work().output(i), h.work().output_shape(i).span(), {},
                                     h.work().output_memory(i));
            })
       .def("numpy_output",
            [](Handle& h, int i) {
-             return MakeNumpyArray(h.work().output(i), h.work().output_shape(i),
+             return MakeNumpyArray(h.work().output(i), h.work().output_shape(i).span(),
                                    h.work().output_memory(i));
            })
       .def("received_splits", [](Handle& h) {

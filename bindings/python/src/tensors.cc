@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nanobind/ndarray.h>
@@ -201,12 +202,14 @@ nb::dlpack::dtype DlpackType(DType dtype) {
 }
 
 template <typename Framework>
-nb::object MakeArray(const TensorView& view, const Shape& shape, std::shared_ptr<void> memory) {
-  std::vector<size_t> dims(shape.span().begin(), shape.span().end());
+nb::object MakeArray(const TensorView& view, std::span<const int64_t> shape,
+                     std::span<const int64_t> strides, std::shared_ptr<void> memory) {
+  const std::vector<size_t> dims(shape.begin(), shape.end());
   auto* holder = new std::shared_ptr<void>(std::move(memory));
   const nb::capsule owner(holder,
                           [](void* p) noexcept { delete static_cast<std::shared_ptr<void>*>(p); });
-  const nb::ndarray<Framework> array(view.data, dims.size(), dims.data(), owner, nullptr,
+  const nb::ndarray<Framework> array(view.data, dims.size(), dims.data(), owner,
+                                     strides.empty() ? nullptr : strides.data(),
                                      DlpackType(view.dtype), nb::device::cpu::value);
   return nb::cast(array);
 }
@@ -219,13 +222,14 @@ Status ReadTensor(nb::handle object, bool writable, Tensor* out) {
   return ReadTorch(object, out);
 }
 
-nb::object MakeTorchTensor(const TensorView& view, const Shape& shape,
-                           std::shared_ptr<void> owner) {
-  return MakeArray<nb::pytorch>(view, shape, std::move(owner));
+nb::object MakeTorchTensor(const TensorView& view, std::span<const int64_t> shape,
+                           std::span<const int64_t> strides, std::shared_ptr<void> owner) {
+  return MakeArray<nb::pytorch>(view, shape, strides, std::move(owner));
 }
 
-nb::object MakeNumpyArray(const TensorView& view, const Shape& shape, std::shared_ptr<void> owner) {
-  return MakeArray<nb::numpy>(view, shape, std::move(owner));
+nb::object MakeNumpyArray(const TensorView& view, std::span<const int64_t> shape,
+                          std::shared_ptr<void> owner) {
+  return MakeArray<nb::numpy>(view, shape, {}, std::move(owner));
 }
 
 DType DTypeOf(nb::handle torch_dtype) {

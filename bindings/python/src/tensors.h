@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <vector>
+#include <span>
 
 #include <nanobind/nanobind.h>
 
@@ -23,10 +23,13 @@ namespace nb = nanobind;
 // the Python errors that it meets.
 Status ReadTensor(nb::handle object, bool writable, Tensor* out);
 
-// A torch.Tensor (nb::pytorch) or numpy.ndarray (nb::numpy) over memory that `owner` keeps alive.
-// Raises ImportError when that framework is not there. REQUIRES: the GIL.
-nb::object MakeTorchTensor(const TensorView& view, const Shape& shape, std::shared_ptr<void> owner);
-nb::object MakeNumpyArray(const TensorView& view, const Shape& shape, std::shared_ptr<void> owner);
+// A torch.Tensor or numpy.ndarray over memory that `owner` keeps alive: with a storage of its own,
+// not a view of another tensor. Raises ImportError when that framework is not there. `strides` in
+// elements, one for each dimension; empty: contiguous. REQUIRES: the GIL.
+nb::object MakeTorchTensor(const TensorView& view, std::span<const int64_t> shape,
+                           std::span<const int64_t> strides, std::shared_ptr<void> owner);
+nb::object MakeNumpyArray(const TensorView& view, std::span<const int64_t> shape,
+                          std::shared_ptr<void> owner);
 
 // Raises ronde.Unsupported for a torch dtype that has no equivalent.
 DType DTypeOf(nb::handle torch_dtype);

@@ -56,18 +56,16 @@ class _Rounds:
         # Backward produces the last parameters' gradients first, so those are to be sent first.
         named = list(reversed(named))
         self._params = [param for _, param in named]
-        declared = []
-        orders = []
-        for name, param in named:
-            order = _memory_order(param)
-            orders.append(order)
-            declared.append((name, [param.shape[d] for d in order], param.dtype))
+        layouts = [_layout(param) for _, param in named]
+        declared = [
+            (name, [param.shape[d] for d in order], param.dtype)
+            for (name, param), (order, _) in zip(named, layouts, strict=True)
+        ]
         self._set = _core.declare(
             session(), next_set_name(), declared, op, 1.0 / predivide_factor, predivide_factor
         )
-        for t, (_, dims, _) in enumerate(declared):
-            inverse = sorted(range(len(dims)), key=orders[t].__getitem__)
-            self._set.bind(t, self._set.slot_tensor(t).view(dims).permute(inverse))
+        for t, (_, strides) in enumerate(layouts):
+            self._set.bind(t, list(self._params[t].shape), strides)
 
         begin = weakref.WeakMethod(self._begin_backward)
         self._set.set_begin(lambda: _call(begin()))
@@ -164,15 +162,18 @@ def _remove_all(handles: list[Any]) -> None:
         handle.remove()
 
 
-def _memory_order(param: torch.Tensor) -> list[int]:
-    """The dimensions from the outermost in memory to the innermost.
+def _layout(param: torch.Tensor) -> tuple[list[int], list[int]]:
+    """The dimensions from the outermost in memory to the innermost, and the strides, of .grad.
 
-    So a channels-last parameter has a channels-last gradient. Parameters with gaps in their memory
-    get a plain one.
+    A channels-last parameter has a channels-last gradient, as without Ronde; and a rank on which it
+    is not channels-last declares another shape, which is a mismatch. Parameters with gaps in their
+    memory get a contiguous gradient.
     """
-    strides = param.stride()
+    strides = list(param.stride())
     order = sorted(range(param.dim()), key=lambda d: (-strides[d], d))
-    return order if param.permute(order).is_contiguous() else list(range(param.dim()))
+    if param.permute(order).is_contiguous():
+        return order, strides
+    return list(range(param.dim())), list(torch.empty(param.shape, device="meta").stride())
 
 
 class _DistributedOptimizer:

@@ -65,6 +65,8 @@ Progress ShmLane::Poll() {
     RunStep(step_);
     ++step_;
     ++messages_;
+    context_.recorder->Record(Hop::kChunk, static_cast<uint32_t>(lane_),
+                              base_ + static_cast<uint64_t>(step_));
     const uint64_t published = base_ + static_cast<uint64_t>(step_);
     staging_.progress(me_).store(published, std::memory_order_seq_cst);
     if (step_ < num_steps_) {

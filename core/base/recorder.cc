@@ -9,9 +9,9 @@
 namespace ronde {
 
 std::string_view HopName(Hop hop) {
-  constexpr std::array<std::string_view, 10> kNames = {
-      "submit", "posted",        "matched",        "started",     "chunk",
-      "done",   "bucket-arrive", "bucket-reduced", "bucket-done", "abort"};
+  constexpr std::array<std::string_view, 8> kNames = {
+      "posted",        "started",        "chunk",       "done",
+      "bucket-arrive", "bucket-reduced", "bucket-done", "abort"};
   return kNames[static_cast<size_t>(hop)];
 }
 

@@ -18,10 +18,8 @@ namespace ronde {
 
 // The stations of an operation and of a bucket, and the end of the group.
 enum class Hop : uint8_t {
-  kSubmit,         // the user asked
   kPosted,         // this rank's cell is written
-  kMatched,        // every rank's cell is there and agrees
-  kStarted,        // the backend has it
+  kStarted,        // every rank's cell is there and agrees; the backend has it
   kChunk,          // the backend published a chunk
   kDone,           // the work is complete
   kBucketArrive,   // this rank's contribution to a bucket is in place
@@ -29,7 +27,7 @@ enum class Hop : uint8_t {
   kBucketDone,     // every rank's slice is
   kAbort,          // the group has ended
 };
-// "submit", "bucket-arrive" and so on.
+// "posted", "bucket-arrive" and so on.
 std::string_view HopName(Hop hop);
 
 // Owned by a Runtime. Record may be called from any thread, at the price of a counter read and an

@@ -165,6 +165,7 @@ void ArenaSet::Publish(size_t bucket) {
                   [&](int t) { return presence[static_cast<size_t>(t)] == SetSegment::kPresent; });
   published_[bucket].store(round, std::memory_order_release);
   segment_.arrive(context_.rank, bucket).store(round, std::memory_order_seq_cst);
+  context_.recorder->Record(Hop::kBucketArrive, static_cast<uint32_t>(bucket), round);
   // The last one to arrive wakes those that can go on; without overlap only those that have nothing
   // else to do.
   if (AllReached(bucket, false, round)) {
@@ -224,11 +225,13 @@ bool ArenaSet::StepBucket(size_t bucket) {
     case BucketState::kReducing:
       if (backend_buckets_[bucket]->Poll() != Progress::kDone) return true;
       segment_.done(context_.rank, bucket).store(round, std::memory_order_seq_cst);
+      context_.recorder->Record(Hop::kBucketReduced, static_cast<uint32_t>(bucket), round);
       states_[bucket] = BucketState::kReduced;
       if (AllReached(bucket, true, round)) context_.doorbell->RingOthers(!overlap_);
       return true;
     case BucketState::kReduced:
       if (!AllReached(bucket, true, round)) return false;
+      context_.recorder->Record(Hop::kBucketDone, static_cast<uint32_t>(bucket), round);
       states_[bucket] = BucketState::kDone;
       ++num_finished_;
       return true;

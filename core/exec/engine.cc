@@ -237,6 +237,7 @@ void Engine::Complete(WorkState* work, const Status& status) {
     const std::lock_guard<std::mutex> lock(names_mutex_);
     names_.erase(work->name);
   }
+  context_.recorder->Record(Hop::kDone, work->id, static_cast<uint64_t>(bytes));
   if (work->callback) callbacks_.emplace_back(std::move(work->callback), status);
   work->Finish(status);
   work->Unref();
@@ -668,6 +669,10 @@ int64_t Engine::messages() {
 void Engine::RaiseAbort(int culprit, const Status& error) {
   const bool first = !abort_.raised();
   const Status standing = abort_.Raise(culprit, error);
+  if (first) {
+    context_.recorder->Record(Hop::kAbort, static_cast<uint32_t>(culprit),
+                              static_cast<uint64_t>(error.code()));
+  }
   if (first) RONDE_LOG(logger_, kDebug, "group error: {}", standing.ToString());
   doorbell_.RingAll();
 }

@@ -155,6 +155,7 @@ void Lane::PublishCell() {
   cell->hint = backend_->Hint();
   cell->seq.store(seq_ + 1, std::memory_order_seq_cst);
   ++posted_;
+  context_.recorder->Record(Hop::kPosted, static_cast<uint32_t>(index_), seq_);
   // If this was the last cell, the others may be asleep.
   if (AllPosted()) context_.doorbell->RingOthers();
 }
@@ -319,6 +320,7 @@ Status Lane::Begin() {
   collective.inputs = inputs_;
   collective.outputs = outputs_;
   collective.counts = counts_;
+  context_.recorder->Record(Hop::kStarted, static_cast<uint32_t>(index_), seq_);
   backend_->Start(collective);
   state_ = State::kRunning;
   return Status::Ok();

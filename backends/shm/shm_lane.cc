@@ -13,10 +13,12 @@ constexpr int64_t kAlign = 64;
 constexpr int64_t kCachedChunk =
     1 << 20;  // measured: below 512 KB the barriers cost more than the caches give
 constexpr int64_t kStreamedChunk = 3 << 20;
+constexpr int64_t kLongStreamed = 16 << 20;  // shorter ones need several chunks to overlap
 constexpr int64_t kStreamedFrom =
-    1 << 20;  // smaller operations fit the caches wherever the cores are
-constexpr int64_t kStreamOutputFrom = 4 << 20;  // results beyond the caches are written past them
-constexpr int64_t kStreamedSlots = 64;
+    2 << 20;  // smaller operations fit the caches wherever the cores are
+constexpr int64_t kStreamOutputFrom = 1 << 20;  // results beyond the caches are written past them
+// Per rank; larger than the caches with those of the other ranks, small enough to be touched soon.
+constexpr int64_t kStreamedRing = 48 << 20;
 
 int64_t CeilDiv(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -149,7 +151,10 @@ void ShmLane::Plan() {
   store_ = streamed_ ? kernels::Store::kStreaming : kernels::Store::kCached;
   out_store_ = streamed_ || out_.bytes() >= kStreamOutputFrom ? kernels::Store::kStreaming
                                                               : kernels::Store::kCached;
-  chunk_bytes_ = c_.chunk_bytes != 0 ? c_.chunk_bytes : streamed_ ? kStreamedChunk : kCachedChunk;
+  const bool long_streamed = streamed_ && c_.bytes >= kLongStreamed;
+  chunk_bytes_ = c_.chunk_bytes != 0 ? c_.chunk_bytes
+                 : long_streamed     ? kStreamedChunk
+                                     : kCachedChunk;
   // Two slots of a stage and a result must fit into each rank's memory.
   chunk_bytes_ = std::min(chunk_bytes_, staging_.rank_bytes() / 8);
   chunk_bytes_ = std::max<int64_t>(chunk_bytes_ / (kAlign * n_), 1) * kAlign * n_;
@@ -180,9 +185,16 @@ void ShmLane::Plan() {
     case OpKind::kBarrier:
       break;
   }
-  depth_ = staging_.Cut(chunk_bytes_, c_.kind == OpKind::kAllreduce ? piece_bytes_ + kAlign : 0,
-                        streamed_ ? kStreamedSlots : 2);
+  depth_ = staging_.Cut(
+      chunk_bytes_, c_.kind == OpKind::kAllreduce ? piece_bytes_ + kAlign : 0,
+      streamed_ ? std::max<int64_t>(kStreamedRing / (chunk_bytes_ + piece_bytes_), 2) : 2);
   RONDE_CHECK(depth_ >= 2);
+  if (streamed_ && !ring_touched_) {
+    // Once, some tens of milliseconds: otherwise every chunk of the first operations meets fresh
+    // pages.
+    for (int r = 0; r < n_; ++r) staging_.Touch(r, depth_);
+    ring_touched_ = true;
+  }
   const int64_t stages = c_.kind == OpKind::kAllreduce ? 3 : 2;
   num_steps_ = num_chunks_ == 0 ? 0 : num_chunks_ + stages - 1;
 }

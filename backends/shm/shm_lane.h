@@ -74,6 +74,7 @@ class ShmLane : public BackendLane {
   Concat out_;
   int64_t element_ = 1;  // bytes
   bool streamed_ = false;
+  bool ring_touched_ = false;
   kernels::Store store_ = kernels::Store::kCached;
   kernels::Store out_store_ = kernels::Store::kCached;
   int64_t chunk_bytes_ = 0;

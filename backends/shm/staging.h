@@ -38,6 +38,14 @@ class Staging {
     return base_ + HeaderBytes(num_ranks_) + r * rank_bytes_ + slot * slot_bytes_;
   }
   std::byte* result(int r, int64_t slot) const { return stage(r, slot) + stage_bytes_; }
+  // Makes the first `slots` slots of rank r present in this process, without changing them.
+  void Touch(int r, int64_t slots) const {
+    constexpr int64_t kPage = 4096;
+    for (int64_t at = 0; at < slots * slot_bytes_; at += kPage) {
+      reinterpret_cast<std::atomic<uint8_t>*>(stage(r, 0) + at)
+          ->fetch_or(0, std::memory_order_relaxed);
+    }
+  }
   int64_t rank_bytes() const { return rank_bytes_; }
 
  private:

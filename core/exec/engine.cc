@@ -749,7 +749,8 @@ void Engine::CheckPeers(int64_t now_ns) {
     if (CheckMissing(head->Describe(), head->submitted_ns, missing, me, now_ns)) return;
   }
   for (const auto& [id, work] : named_->announced()) {
-    const auto missing = [&, number = id] { return named_->Missing(number); };
+    const auto missing = [&, number = id]()
+                             RONDE_NO_THREAD_SAFETY_ANALYSIS { return named_->Missing(number); };
     if (CheckMissing(work->Describe(), work->submitted_ns, missing, me, now_ns)) return;
   }
   for (const ArenaSet* set : sets_) {

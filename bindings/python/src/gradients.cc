@@ -10,12 +10,16 @@
 
 #include "bindings/python/src/errors.h"
 #include "bindings/python/src/tensors.h"
+#include "core/kernels/copy.h"
 
 namespace ronde::python {
 namespace {
 
 // Above this a copy lets other Python threads run meanwhile.
 constexpr size_t kReleaseGilBytes = 256 << 10;
+// A set that no cache holds until its reduction is copied past the caches: what is not read back
+// costs half the traffic.
+constexpr int64_t kBeyondCaches = 16 << 20;
 
 struct Names {
   PyObject* grad = PyUnicode_InternFromString("grad");
@@ -83,6 +87,8 @@ void GradientSet::Bind(int t, std::vector<int64_t> shape, std::vector<int64_t> s
   const TensorView view = set_->slot(t);
   entry.data = view.data;
   entry.bytes = static_cast<size_t>(view.size_bytes());
+  total_bytes_ += view.size_bytes();
+  if (total_bytes_ > kBeyondCaches) store_ = kernels::Store::kStreaming;
   entry.shape = std::move(shape);
   entry.strides = std::move(strides);
   entry.base = MakeTensor(t);
@@ -148,7 +154,7 @@ bool GradientSet::CopyIn(const Entry& entry, nb::handle grad, std::string* why) 
     entry.copy(grad);
   } else if (entry.bytes >= kReleaseGilBytes) {
     const nb::gil_scoped_release release;
-    std::memcpy(entry.data, data, entry.bytes);
+    kernels::Copy(entry.data, data, entry.bytes, store_);
   } else if (entry.bytes != 0) {
     std::memcpy(entry.data, data, entry.bytes);
   }

@@ -9,6 +9,7 @@
 #include <nanobind/nanobind.h>
 
 #include "bindings/python/src/session.h"
+#include "core/kernels/reduce.h"
 #include "ronde/set.h"
 
 namespace ronde::python {
@@ -80,6 +81,8 @@ class GradientSet {
   const std::unique_ptr<Set> set_;
   const bool idempotent_;  // reducing a result again gives the same: true for averages
   std::vector<Entry> entries_;
+  int64_t total_bytes_ = 0;
+  kernels::Store store_ = kernels::Store::kCached;  // of large gradients into their slots
   nb::object begin_;
   bool in_backward_ = false;
   bool accumulating_ = false;

@@ -127,9 +127,10 @@ TEST(WorksTest, CallbacksRunExactlyOnce) {
       calls.push_back(
           std::make_unique<Call>(OpKind::kAllreduce, i % 3 == 0 ? "" : Numbered("cb", i)));
       calls.back()->Add({10}, DType::kFloat32, 1);
-      const Result<Work> work = runtime.Submit(**calls.back(), [&, i](const Status& status) {
+      const Call* const call = calls.back().get();
+      const Result<Work> work = runtime.Submit(**calls.back(), [&, i, call](const Status& status) {
         EXPECT_TRUE(status.ok()) << status.ToString();
-        EXPECT_EQ(calls[static_cast<size_t>(i)]->value(), 3);
+        EXPECT_EQ(call->value(), 3);
         ++calls_seen[static_cast<size_t>(i)];
         all.count_down();
       });

@@ -132,10 +132,6 @@ Status ValidateSplits(const Request& request, int size) {
   for (size_t i = 0; i < request.inputs.size(); ++i) {
     const int64_t rows = request.inputs[i].shape.dims[0];
     if (request.splits.empty()) {
-      if (rows != request.inputs[0].shape.dims[0]) {
-        return Invalid(request, "input {} has {} rows, input 0 has {}; must be the same in a group",
-                       i, rows, request.inputs[0].shape.dims[0]);
-      }
       if (rows % size != 0) {
         return Invalid(request,
                        "input {} has {} rows, which {} ranks cannot share equally; give "

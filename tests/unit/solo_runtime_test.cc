@@ -216,15 +216,17 @@ TEST(ValidateTest, OutputsThatOverlapInputs) {
   }
 }
 
-TEST(ValidateTest, EqualPartsOfAGroupNeedEqualRows) {
-  std::vector<float> four(4), pairs(4);
-  const std::array<Tensor, 2> tensors = {TensorOf(&four, DType::kFloat32, {4}),
-                                         TensorOf(&pairs, DType::kFloat32, {2, 2})};
+TEST(ValidateTest, EqualPartsOfAGroupAreThoseOfEachTensor) {
+  std::vector<float> four(4), pairs(4), three(3);
+  std::array<Tensor, 2> tensors = {TensorOf(&four, DType::kFloat32, {4}),
+                                   TensorOf(&pairs, DType::kFloat32, {2, 2})};
   Request request;
   request.kind = OpKind::kAlltoall;
   request.inputs = tensors;
+  EXPECT_TRUE(ValidateRequest(request, 0, 2).ok()) << ValidateRequest(request, 0, 2).ToString();
+  tensors[1] = TensorOf(&three, DType::kFloat32, {3});
   EXPECT_THAT(ValidateRequest(request, 0, 2).ToString(),
-              HasSubstr("input 1 has 2 rows, input 0 has 4"));
+              HasSubstr("input 1 has 3 rows, which 2 ranks cannot share equally"));
 }
 
 SetSpec TwoTensors() {

@@ -34,10 +34,9 @@ Status Recorder::Dump(const std::string& path) const {
   for (uint64_t at = end > size ? end - size : 0; at < end; ++at) {
     const Event& event = events_[at & mask_];
     if (event.stamp.load(std::memory_order_acquire) != at + 1) continue;
-    const uint64_t when = event.ticks.load(std::memory_order_relaxed);
-    const uint64_t what = event.what.load(std::memory_order_relaxed);
-    const uint64_t value = event.value.load(std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_acquire);
+    const uint64_t when = event.ticks.load(std::memory_order_acquire);
+    const uint64_t what = event.what.load(std::memory_order_acquire);
+    const uint64_t value = event.value.load(std::memory_order_acquire);
     if (event.stamp.load(std::memory_order_relaxed) != at + 1) continue;  // overwritten meanwhile
     const auto ns = static_cast<int64_t>(static_cast<double>(when - start_ticks_) * ns_per_tick);
     fmt::print(file.get(), "{{\"ns\": {}, \"hop\": \"{}\", \"id\": {}, \"value\": {}}}\n", ns,

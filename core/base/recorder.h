@@ -42,12 +42,12 @@ class Recorder {
     if (events_ == nullptr) return;
     const uint64_t at = next_.fetch_add(1, std::memory_order_relaxed);
     Event& event = events_[at & mask_];
-    // 0 while it is being written, so that a dump at the same time leaves it out.
+    // 0 while it is being written, so that a dump at the same time leaves it out; release stores
+    // keep the rest behind it (and no fence, which a race detector would not follow).
     event.stamp.store(0, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release);
-    event.ticks.store(Ticks(), std::memory_order_relaxed);
-    event.what.store(static_cast<uint64_t>(hop) << 32 | id, std::memory_order_relaxed);
-    event.value.store(value, std::memory_order_relaxed);
+    event.ticks.store(Ticks(), std::memory_order_release);
+    event.what.store(static_cast<uint64_t>(hop) << 32 | id, std::memory_order_release);
+    event.value.store(value, std::memory_order_release);
     event.stamp.store(at + 1, std::memory_order_release);
   }
 

@@ -191,8 +191,8 @@ void ShmLane::Plan() {
   RONDE_CHECK(depth_ >= 2);
   if (streamed_ && !ring_touched_) {
     // Once, some tens of milliseconds: otherwise every chunk of the first operations meets fresh
-    // pages.
-    for (int r = 0; r < n_; ++r) staging_.Touch(r, depth_);
+    // pages. Each rank its own: the others may be writing theirs already.
+    staging_.Touch(me_, depth_);
     ring_touched_ = true;
   }
   const int64_t stages = c_.kind == OpKind::kAllreduce ? 3 : 2;

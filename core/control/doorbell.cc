@@ -1,6 +1,5 @@
 #include "core/control/doorbell.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 namespace ronde {
@@ -20,11 +19,6 @@ void Doorbell::RingOthers(bool only_wanted) const {
 
 void Doorbell::RingAll() const {
   for (int r = 0; r < board_.num_ranks(); ++r) Write(r);
-}
-
-bool Doorbell::RungWithin(int timeout_ms) const {
-  pollfd own{own_fd(), POLLIN, 0};
-  return poll(&own, 1, timeout_ms) > 0;
 }
 
 void Doorbell::Drain() const {

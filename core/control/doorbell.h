@@ -29,8 +29,6 @@ class Doorbell {
   void RingAll() const;
   // Wakes this rank's own progress thread.
   void RingSelf() const { Write(rank_); }
-  // Has this rank been rung, or is it within the time given? Leaves the ring where it is.
-  bool RungWithin(int timeout_ms) const;
   // Resets this rank's eventfd after it fired.
   void Drain() const;
 

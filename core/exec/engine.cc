@@ -26,7 +26,7 @@ constexpr uint64_t kChannelEvery = 64;          // steps between looks at the so
 constexpr uint64_t kPeersEvery = 1024;          // idle steps between looks at who is alive
 constexpr int kPendingWakeMs = 1000;            // the progress thread's look at deadlines
 constexpr int kFlushWakeMs = 1;
-constexpr int kRingGraceMs = 50;
+constexpr int kRingGraceMs = 250;  // a publisher may be stopped between its store and its ring
 constexpr int64_t kAnswerGraceMs =
     2000;  // by so much the coordinator, who knows more, times out first
 
@@ -293,9 +293,14 @@ void Engine::Unlock(bool more) {
   }
 }
 
-bool Engine::Woken() const {
+bool Engine::Woken(int timeout_ms) const {
   epoll_event event;
-  return epoll_wait(epoll_.get(), &event, 1, 0) > 0;
+  return epoll_wait(epoll_.get(), &event, 1, timeout_ms) > 0;
+}
+
+void Engine::CheckNap() {
+  if (DrainSubmissions() || Woken(0)) return;
+  if (Step() && !Woken(kRingGraceMs)) capped_sleeps_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Engine::Pause() const {
@@ -409,8 +414,8 @@ Status Engine::Wait(WorkState* work, const WaitOptions& options) {
   bool capped = false;
   for (;;) {
     if (token_.TryLock()) {
+      if (capped) CheckNap();
       Acquired();
-      if (capped && !Woken() && Step()) capped_sleeps_.fetch_add(1, std::memory_order_relaxed);
       Drive(work, deadline);
       const bool done = work->done();
       if (done) waiters_.fetch_sub(1, std::memory_order_seq_cst);
@@ -435,8 +440,6 @@ Status Engine::Wait(WorkState* work, const WaitOptions& options) {
       capped = !work->Park(nap);
     }
     if (work->done()) break;
-    // A ring that is on its way, on a machine too busy to deliver it, is not a lost one.
-    if (capped) capped = !doorbell_.RungWithin(kRingGraceMs);
     if (options.keep_waiting && !options.keep_waiting()) {
       outcome = Status::Aborted(
           fmt::format("{}: the wait was interrupted; it stays in flight", work->Describe()));

@@ -113,7 +113,10 @@ class Engine {
   // The last step of Release, and all of it for those who only looked at something.
   void Unlock(bool more) RONDE_RELEASE(token_);
   // Is something there that wakes the progress thread?
-  bool Woken() const;
+  bool Woken(int timeout_ms) const;
+  // After a nap that its cap ended, and before Acquired: was there something to do, and nobody
+  // rang? This rank still counts as asleep, so whoever has published it must ring, now or soon.
+  void CheckNap() RONDE_REQUIRES(token_);
   // Steps until the work is done, the budget since the last progress is used, or 50 ms have passed.
   void Drive(const WorkState* work, int64_t deadline_ns) RONDE_REQUIRES(token_);
   void Pause() const;

@@ -1,5 +1,6 @@
 """One rank of a conftest.Job: runs the functions it is told, until the connection closes."""
 
+import faulthandler
 import importlib.util
 import os
 import sys
@@ -12,6 +13,7 @@ import ronde.torch
 
 sys.path.insert(0, os.path.dirname(__file__))
 modules = {}
+DUMP_AFTER_S = 90  # before conftest.RUN_TIMEOUT_S: says where a rank hangs
 
 
 def load(file):
@@ -24,14 +26,16 @@ def load(file):
 
 def run(file, function, args, init):
     torch.manual_seed(0)
-    if init:
-        ronde.torch.init()
+    faulthandler.dump_traceback_later(DUMP_AFTER_S)
     try:
+        if init:
+            ronde.torch.init()
         return True, getattr(load(file), function)(*args)
     except Exception:
         return False, traceback.format_exc()
     finally:
         ronde.torch.shutdown()
+        faulthandler.cancel_dump_traceback_later()
 
 
 connection = Client(os.environ["HARNESS_ADDRESS"], authkey=bytes.fromhex(os.environ["HARNESS_KEY"]))

@@ -223,6 +223,7 @@ Status ValidateSetSpec(const SetSpec& spec) {
   const auto invalid = [&](const std::string& what) {
     return Status::InvalidArgument(fmt::format("set '{}': {}", spec.name, what));
   };
+  RONDE_RETURN_IF_ERROR(spec.invalid);
   if (spec.name.empty()) return invalid("the name is empty; a set needs one");
   if (!std::isfinite(spec.prescale) || !std::isfinite(spec.postscale)) {
     return invalid(

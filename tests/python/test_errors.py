@@ -93,6 +93,27 @@ def test_invalid_arguments(job, name):
     job.run(invalid_worker, name)
 
 
+def declined_worker():
+    """Rank 1 cannot wrap its optimizer; the others hear of it instead of waiting."""
+    odd = rt.rank() == 1
+
+    def wrap(model, **kwargs):
+        rt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), **kwargs)
+
+    there = torch.nn.Linear(2, 1, device="meta" if odd else "cpu")
+    words = ["device meta"] if odd else ["rank 1", "device meta"]
+    expect(ronde.Unsupported if odd else ronde.Mismatch, words, lambda: wrap(there))
+    here = torch.nn.Linear(2, 1)
+    words = ["integer >= 1"] if odd else ["rank 1", "integer >= 1"]
+    kwargs = {"backward_passes_per_step": 0} if odd else {}
+    expect(ronde.InvalidArgument if odd else ronde.Mismatch, words, lambda: wrap(here, **kwargs))
+    wrap(here)
+
+
+def test_declined_optimizer(job):
+    job.run(declined_worker)
+
+
 def bad_everywhere_worker():
     expect(
         (ronde.InvalidArgument,),

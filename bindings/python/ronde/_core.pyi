@@ -64,6 +64,7 @@ def declare(
     op: int,
     prescale: float,
     postscale: float,
+    invalid: str = "",
 ) -> GradientSet: ...
 def run(
     session: Session,

@@ -199,14 +199,16 @@ std::vector<int> GradientSet::Absent() const {
 
 namespace {
 
+// `invalid`: why this rank cannot take part, or empty.
 std::shared_ptr<GradientSet> Declare(const std::shared_ptr<Session>& session, std::string name,
                                      const nb::list& tensors, int op, double prescale,
-                                     double postscale) {
+                                     double postscale, std::string invalid) {
   SetSpec spec;
   spec.name = std::move(name);
   spec.op = static_cast<ReduceOp>(op);
   spec.prescale = prescale;
   spec.postscale = postscale;
+  if (!invalid.empty()) spec.invalid = Status::InvalidArgument(std::move(invalid));
   for (const nb::handle tensor : tensors) {
     SetTensor declared;
     declared.name = nb::cast<std::string>(tensor[0]);
@@ -243,7 +245,9 @@ void RegisterGradients(nb::module_& module) {
       .def("hook", [](const std::shared_ptr<GradientSet>& set, int t) { return new Hook(set, t); });
   nb::class_<Hook>(module, "Hook", "Called by autograd with a parameter.")
       .def("__call__", &Hook::operator());
-  module.def("declare", &Declare, "Declares a set; collective.");
+  module.def("declare", &Declare, "Declares a set; collective.", nb::arg("session"),
+             nb::arg("name"), nb::arg("tensors"), nb::arg("op"), nb::arg("prescale"),
+             nb::arg("postscale"), nb::arg("invalid") = "");
 }
 
 }  // namespace ronde::python

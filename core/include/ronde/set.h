@@ -27,6 +27,9 @@ struct SetSpec {
   ReduceOp op = ReduceOp::kAverage;
   double prescale = 1.0;
   double postscale = 1.0;
+  // As Request::invalid: set by a binding that found its arguments wrong, so that the declaration
+  // fails with this text on every rank and nobody waits for this one.
+  Status invalid = {};
 };
 
 // A round is one exchange of the set: every tensor is marked present, absent or poisoned once, then

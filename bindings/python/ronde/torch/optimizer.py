@@ -13,7 +13,7 @@ from torch.autograd import Variable
 from ronde import _core
 from ronde._job import next_set_name, session
 from ronde._ops import Average, ReduceOp
-from ronde.errors import InvalidArgument, Unsupported
+from ronde.errors import Error, InvalidArgument, Unsupported
 
 
 class _EndOfBackward:
@@ -261,6 +261,30 @@ def _names_of(
     return result
 
 
+def _check_arguments(
+    op: ReduceOp, backward_passes_per_step: int, gradient_predivide_factor: float
+) -> None:
+    if not isinstance(backward_passes_per_step, int) or backward_passes_per_step < 1:
+        raise InvalidArgument(
+            f"backward_passes_per_step is {backward_passes_per_step!r}; must be an integer >= 1"
+        )
+    if not gradient_predivide_factor > 0 or gradient_predivide_factor == float("inf"):
+        raise InvalidArgument(
+            f"gradient_predivide_factor is {gradient_predivide_factor!r}; must be finite and > 0"
+        )
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise InvalidArgument("gradient_predivide_factor needs op=Average")
+
+
+def _decline(op: ReduceOp, why: str) -> None:
+    """Fails the declaration on the other ranks, which wait for this one to take part."""
+    if session().size == 1:
+        return
+    # This rank raises its own error, which says more than the declaration's.
+    with contextlib.suppress(Error):
+        _core.declare(session(), next_set_name(), [], op, 1.0, 1.0, why)
+
+
 def DistributedOptimizer(  # noqa: N802
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
@@ -292,23 +316,19 @@ def DistributedOptimizer(  # noqa: N802
 
     Raises:
         ronde.NotInitialized: ``init()`` was not called.
+        ronde.InvalidArgument, ronde.Unsupported: an argument of this rank is wrong; the other ranks
+            get ronde.Mismatch, which names it.
         ronde.Mismatch: the ranks' parameters differ; the text names them.
         ronde.OutOfMemory: a rank cannot hold the gradients twice; raised on every rank.
     """
     if hasattr(optimizer, "_ronde_rounds"):
         raise InvalidArgument("the optimizer is wrapped already; wrap it once")
-    if not isinstance(backward_passes_per_step, int) or backward_passes_per_step < 1:
-        raise InvalidArgument(
-            f"backward_passes_per_step is {backward_passes_per_step!r}; must be an integer >= 1"
-        )
-    if not gradient_predivide_factor > 0 or gradient_predivide_factor == float("inf"):
-        raise InvalidArgument(
-            f"gradient_predivide_factor is {gradient_predivide_factor!r}; must be finite and > 0"
-        )
-    if gradient_predivide_factor != 1.0 and op != Average:
-        raise InvalidArgument("gradient_predivide_factor needs op=Average")
-
-    named = _names_of(optimizer, named_parameters)
+    try:
+        _check_arguments(op, backward_passes_per_step, gradient_predivide_factor)
+        named = _names_of(optimizer, named_parameters)
+    except Error as error:
+        _decline(op, str(error))
+        raise
     rounds = None
     if session().size > 1:
         rounds = _Rounds(named, op, backward_passes_per_step, gradient_predivide_factor)

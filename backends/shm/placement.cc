@@ -11,7 +11,7 @@ constexpr int kRoundTrips = 48;
 constexpr int kMaxPolls = 4000;   // some microseconds: the peer is not running just now
 constexpr int64_t kNearNs = 100;  // one way; between the two the verdict stays
 constexpr int64_t kFarNs = 150;
-constexpr int64_t kProbeEveryNs = 2 * kNsPerS;
+constexpr int64_t kProbeEveryNs = 50 * kNsPerMs;  // a probe takes 5 us near, 25 far
 
 bool AwaitWord(const std::atomic<uint64_t>& word, uint64_t wanted) {
   for (int polls = 0; polls < kMaxPolls; ++polls) {

@@ -1,8 +1,8 @@
 // Placement: how far apart the cores of ranks 0 and 1 are right now.
 //
 // Virtual machines move cores between placements in which copies through the caches differ
-// fourfold, so the way of staging is chosen by a short cache-line ping-pong, repeated every few
-// seconds as part of a large operation.
+// fourfold, so the way of staging is chosen by a short cache-line ping-pong, repeated some times a
+// second as part of a large operation.
 #pragma once
 
 #include <cstdint>

@@ -141,31 +141,31 @@ uint64_t Signature(const OpView& op) {
 }
 
 void EncodeDescription(const OpView& op, std::byte* out) {
-  Encoded head{};
-  head.kind = static_cast<uint8_t>(op.kind);
-  head.op = static_cast<uint8_t>(op.op);
-  head.root = op.root;
-  head.prescale = op.prescale;
-  head.postscale = op.postscale;
-  head.num_tensors = static_cast<uint32_t>(op.tensors.size());
-  head.group_size = static_cast<uint32_t>(op.group_size);
-  head.num_splits = static_cast<uint32_t>(std::min<size_t>(op.splits.size(), kMaxLocalRanks));
-  head.invalid_bytes = static_cast<uint16_t>(std::min(op.invalid.size(), kMaxInvalidBytes));
-  std::memcpy(out, &head, sizeof(head));
+  // Every field goes straight to its place: a copy made first would be read back before its stores
+  // have left the core, behind a payload whose line is still on its way.
+  const auto num_splits = std::min<size_t>(op.splits.size(), kMaxLocalRanks);
+  const size_t invalid_bytes = std::min(op.invalid.size(), kMaxInvalidBytes);
+  auto* head = reinterpret_cast<Encoded*>(out);
+  head->kind = static_cast<uint8_t>(op.kind);
+  head->op = static_cast<uint8_t>(op.op);
+  head->invalid_bytes = static_cast<uint16_t>(invalid_bytes);
+  head->root = op.root;
+  head->prescale = op.prescale;
+  head->postscale = op.postscale;
+  head->num_tensors = static_cast<uint32_t>(op.tensors.size());
+  head->group_size = static_cast<uint32_t>(op.group_size);
+  head->num_splits = static_cast<uint32_t>(num_splits);
   const size_t written = TensorsWritten(op.tensors.size());
   for (size_t i = 0; i < written; ++i) {
-    EncodedTensor tensor;
-    tensor.dtype = static_cast<uint8_t>(op.tensors[i].view.dtype);
-    tensor.ndim = static_cast<uint8_t>(op.tensors[i].shape.ndim);
-    std::memcpy(tensor.dims, op.tensors[i].shape.dims.data(), sizeof(tensor.dims));
-    std::memcpy(out + TensorOffset(i), &tensor, sizeof(tensor));
+    auto* tensor = reinterpret_cast<EncodedTensor*>(out + TensorOffset(i));
+    tensor->dtype = static_cast<uint8_t>(op.tensors[i].view.dtype);
+    tensor->ndim = static_cast<uint8_t>(op.tensors[i].shape.ndim);
+    std::memcpy(tensor->dims, op.tensors[i].shape.dims.data(), sizeof(tensor->dims));
   }
   std::byte* tail = out + TensorOffset(written);
-  if (head.num_splits != 0) {
-    std::memcpy(tail, op.splits.data(), head.num_splits * sizeof(int64_t));
-  }
-  if (head.invalid_bytes != 0) {
-    std::memcpy(tail + head.num_splits * sizeof(int64_t), op.invalid.data(), head.invalid_bytes);
+  if (num_splits != 0) std::memcpy(tail, op.splits.data(), num_splits * sizeof(int64_t));
+  if (invalid_bytes != 0) {
+    std::memcpy(tail + num_splits * sizeof(int64_t), op.invalid.data(), invalid_bytes);
   }
 }
 

@@ -20,6 +20,7 @@
 namespace ronde {
 namespace {
 
+constexpr int kQuietLooks = 64;                 // of a small operation, before it says that it is awake
 constexpr int64_t kNapCapNs = 100 * kNsPerMs;   // a waiting thread looks for signals this often
 constexpr int64_t kDriveCapNs = 50 * kNsPerMs;  // likewise while it steps
 constexpr uint64_t kChannelEvery = 64;          // steps between looks at the sockets
@@ -361,13 +362,15 @@ bool Engine::RunInline(const Request& request, WorkState** adopted) {
     if (rules_.Find(request.kind, bytes).schedule != Schedule::kOneShot) return false;
   }
   if (!token_.TryLock()) return false;
-  Acquired();
   Lane* const lane = lanes_[kUnnamedLane].get();
   if (stopped_ || abort_.raised() || !lane->empty() ||
       submitted_.load(std::memory_order_seq_cst) != nullptr) {
-    Release();
+    Unlock(false);
     return false;
   }
+  // First a short look at nothing but the cells. The doze stays as it is: to write it twice would
+  // cost as much as the operation. Nothing is lost by that, since whoever publishes something else
+  // meanwhile rings, and the progress thread then waits for the token.
   lane->PostInline({request.kind,
                     request.op,
                     request.root,
@@ -376,9 +379,28 @@ bool Engine::RunInline(const Request& request, WorkState** adopted) {
                     request.inputs,
                     request.inputs.size(),
                     {},
-                    {}});
-  int64_t budget_end = 0;
+                    {}},
+                   /*polled=*/true);
   bool posted = lane->AllPosted();
+  const int looks = context_.oversubscribed ? 0 : kQuietLooks;
+  for (int i = 0; i < looks && !posted; ++i) {
+    Pause();
+    posted = lane->AllPosted();
+  }
+  const TensorView output = barrier ? TensorView{} : request.outputs[0];
+  const auto finish = [&]() RONDE_REQUIRES(token_) {
+    if (!posted || !lane->FinishInline(output)) return false;
+    works_.fetch_add(1, std::memory_order_relaxed);
+    if (!barrier) bytes_.fetch_add(request.inputs[0].view.size_bytes(), std::memory_order_relaxed);
+    return true;
+  };
+  if (finish()) {
+    Unlock(false);
+    return true;
+  }
+  Acquired();
+  lane->StopPolling();
+  int64_t budget_end = 0;
   for (uint64_t spins = 1; !posted; ++spins) {
     Pause();
     posted = lane->AllPosted();
@@ -389,9 +411,7 @@ bool Engine::RunInline(const Request& request, WorkState** adopted) {
     // Other operations of this rank may be what the missing ones wait for.
     Step();
   }
-  if (posted && lane->FinishInline(barrier ? TensorView{} : request.outputs[0])) {
-    works_.fetch_add(1, std::memory_order_relaxed);
-    if (!barrier) bytes_.fetch_add(request.inputs[0].view.size_bytes(), std::memory_order_relaxed);
+  if (finish()) {
     Release();
     return true;
   }

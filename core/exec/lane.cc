@@ -122,11 +122,11 @@ uint64_t Lane::ViewSignature() const {
 
 void Lane::Post() {
   SetView();
-  PublishCell();
+  PublishCell(false);
   state_ = State::kPosted;
 }
 
-void Lane::PublishCell() {
+void Lane::PublishCell(bool polled) {
   const uint64_t signature = ViewSignature();
   CellHeader* cell = context_.board.cell(index_, seq_, context_.rank);
   const int64_t bytes = TotalBytes(carried_);
@@ -153,11 +153,29 @@ void Lane::PublishCell() {
   EncodeDescription(described, context_.board.descriptor(index_, seq_, context_.rank));
   cell->signature = signature;
   cell->hint = backend_->Hint();
+  cell->polled.store(polled ? 1 : 0, std::memory_order_relaxed);
   cell->seq.store(seq_ + 1, std::memory_order_seq_cst);
   ++posted_;
   context_.recorder->Record(Hop::kPosted, static_cast<uint32_t>(index_), seq_);
   // If this was the last cell, the others may be asleep.
-  if (AllPosted()) context_.doorbell->RingOthers();
+  if (!AllPosted()) return;
+  for (int r = 0; r < context_.board.num_ranks(); ++r) {
+    if (r == context_.rank) continue;
+    const CellHeader* theirs = context_.board.cell(index_, seq_, r);
+    if (theirs->polled.load(std::memory_order_seq_cst) == 0) context_.doorbell->Ring(r);
+  }
+}
+
+void Lane::StopPolling() {
+  context_.board.cell(index_, seq_, context_.rank)->polled.store(0, std::memory_order_seq_cst);
+}
+
+// The other ranks have read the cell that this one writes next: it is fetched back while the
+// current operation ends.
+void Lane::PrefetchNextCell() const {
+#if defined(__GNUC__)
+  __builtin_prefetch(context_.board.cell(index_, seq_ + 1, context_.rank), 1);
+#endif
 }
 
 bool Lane::AllPosted() const {
@@ -190,14 +208,15 @@ bool Lane::SignaturesAgree() const {
   return true;
 }
 
-void Lane::PostInline(const OpView& view) {
+void Lane::PostInline(const OpView& view, bool polled) {
   view_ = view;
   carried_ = view.tensors;
-  PublishCell();
+  PublishCell(polled);
   state_ = State::kInline;
 }
 
 bool Lane::FinishInline(const TensorView& output) {
+  PrefetchNextCell();
   if (!SignaturesAgree()) return false;
   if (view_.kind != OpKind::kBarrier) {
     Collective collective = MakeCollective(carried_[0].view.size_bytes());

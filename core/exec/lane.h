@@ -37,8 +37,10 @@ class Lane {
 
   // An operation that never becomes a work when all goes well: the caller posts it on an empty
   // lane, waits for AllPosted, and finishes it. Otherwise (too long, signatures differ) it hands
-  // over a work with the same request, which goes on from there.
-  void PostInline(const OpView& view);
+  // over a work with the same request, which goes on from there. `polled`: the caller looks at the
+  // cells until it finishes or calls StopPolling, and says so here instead of in its doze.
+  void PostInline(const OpView& view, bool polled);
+  void StopPolling();
   bool FinishInline(const TensorView& output);
   void Adopt(WorkState* work);
   // Are the cells of the posted operation all there?
@@ -73,7 +75,8 @@ class Lane {
   void FinishHead(const Status& status);
   void SetView();
   uint64_t ViewSignature() const;
-  void PublishCell();
+  void PublishCell(bool polled);
+  void PrefetchNextCell() const;
   Collective MakeCollective(int64_t bytes) const;
   bool whole_group() const;  // does one collective carry all tensors of the request?
 

@@ -111,8 +111,11 @@ std::string_view IsaName(Isa isa) {
 }
 
 Isa DetectIsa() {
-  if (Supported(Isa::kAvx512)) return Isa::kAvx512;
-  return Supported(Isa::kAvx2) ? Isa::kAvx2 : Isa::kBaseline;
+  // Once: under a hypervisor every question to the processor is a trap of tens of microseconds.
+  static const Isa best = Supported(Isa::kAvx512) ? Isa::kAvx512
+                          : Supported(Isa::kAvx2) ? Isa::kAvx2
+                                                  : Isa::kBaseline;
+  return best;
 }
 
 Result<Isa> ParseIsa(std::string_view name) {

@@ -119,13 +119,14 @@ void GradientSet::Contribute(int t, nb::handle param) {
   const nb::object grad = Attr(param, TheNames().grad);
   if (grad.is_none()) return;
   std::string why;
-  if (AddressOf(grad) == entry.data) {
+  void* const data = AddressOf(grad);
+  if (data == entry.data) {
     if (reduced_ && !idempotent_) {
       why =
           "a second backward() before step() would reduce a result again; use "
           "backward_passes_per_step or no_sync(), or call zero_grad() between";
     }
-  } else if (CopyIn(entry, grad, &why)) {
+  } else if (CopyIn(entry, grad, data, &why)) {
     // Module.to() and the like re-point a .grad that they find, which may have been our tensor.
     if (AddressOf(entry.tensor) != entry.data) entry.tensor = MakeTensor(t);
     if (PyObject_SetAttr(param.ptr(), TheNames().grad, entry.tensor.ptr()) != 0) {
@@ -136,9 +137,9 @@ void GradientSet::Contribute(int t, nb::handle param) {
   RaiseIfError(why.empty() ? set_->Mark(t) : set_->Poison(t, std::move(why)));
 }
 
-bool GradientSet::CopyIn(const Entry& entry, nb::handle grad, std::string* why) const {
+bool GradientSet::CopyIn(const Entry& entry, nb::handle grad, const void* data,
+                         std::string* why) const {
   const Names& names = TheNames();
-  void* const data = AddressOf(grad);
   if (!Attr(grad, names.dtype).is(entry.dtype) ||
       !Attr(grad, names.shape).equal(entry.shape_tuple) || (data == nullptr && entry.bytes != 0)) {
     *why = fmt::format("its gradient is {}, declared was {}", Describe(grad), Describe(entry.base));

@@ -73,8 +73,9 @@ class GradientSet {
   };
 
   nb::object MakeTensor(int t) const;
-  // Copies a gradient that is elsewhere into the slot; false, with a reason, when it cannot be.
-  bool CopyIn(const Entry& entry, nb::handle grad, std::string* why) const;
+  // Copies a gradient that is elsewhere (at `data`; null: sparse, or on another device) into the
+  // slot; false, with a reason, when it cannot be.
+  bool CopyIn(const Entry& entry, nb::handle grad, const void* data, std::string* why) const;
   void Poison(int t, std::string why);
 
   const std::shared_ptr<Session> session_;  // before set_: outlives it

@@ -13,8 +13,8 @@ constexpr int64_t kAlign = 64;
 constexpr int64_t kCachedChunk =
     1 << 20;  // measured: below 512 KB the barriers cost more than the caches give
 constexpr int64_t kStreamedChunk = 3 << 20;
-constexpr int64_t kLongStreamed = 16 << 20;  // shorter ones need several chunks to overlap
-constexpr int64_t kStreamedFrom = 64 << 10;   // measured, far cores: 64 KB 31 us, cached 43
+constexpr int64_t kLongStreamed = 16 << 20;     // shorter ones need several chunks to overlap
+constexpr int64_t kStreamedFrom = 64 << 10;     // measured, far cores: 64 KB 31 us, cached 43
 constexpr int64_t kStreamOutputFrom = 1 << 20;  // results beyond the caches are written past them
 // Per rank; larger than the caches with those of the other ranks, small enough to be touched soon.
 constexpr int64_t kStreamedRing = 48 << 20;

@@ -20,7 +20,7 @@
 namespace ronde {
 namespace {
 
-constexpr int kQuietLooks = 64;                 // of a small operation, before it says that it is awake
+constexpr int kQuietLooks = 64;  // of a small operation, before it says that it is awake
 constexpr int64_t kNapCapNs = 100 * kNsPerMs;   // a waiting thread looks for signals this often
 constexpr int64_t kDriveCapNs = 50 * kNsPerMs;  // likewise while it steps
 constexpr uint64_t kChannelEvery = 64;          // steps between looks at the sockets
@@ -214,7 +214,10 @@ bool Engine::Step() {
   busy |= lanes_[kUnnamedLane]->Step();
   busy |= named_->Step();
   busy |= lanes_[kNamedLane]->Step();
-  if (!sets_.empty() && (overlap_ || waiters_.load(std::memory_order_seq_cst) > 0)) {
+  // After WANTED was announced the buckets are looked at even if that waiter has left meanwhile:
+  // the next one may find the token taken and rely on the announcement.
+  const bool wanted = overlap_ || dozing_ == Doze::kWanted || waiters_.load() > 0;
+  if (wanted && !sets_.empty()) {
     for (ArenaSet* set : sets_) {
       busy |=
           set->Step([this](WorkState* work, const Status& status) RONDE_NO_THREAD_SAFETY_ANALYSIS {

@@ -30,27 +30,34 @@ check() {
 }
 
 check holds
-check holds -DMARK
+check holds -DROUNDS=2 -DONE_PHASE
+check holds -DMARK -DONE_PHASE
+check holds -DMARK -DOVERLAP_OFF
+check holds -DMARK -DOVERLAP_OFF -DROUNDS=2 -DONE_PHASE
+check holds -DMARK -DOVERLAP_OFF -DUSERS0=2 -DONE_PHASE
 check holds -DASYNC -DLANES=2 -DONE_PHASE
 check holds -DASYNC -DMARK -DLANES=2 -DONE_PHASE
 check holds -DASYNC -DBOUNDED -DLANES=2 -DONE_PHASE
-check holds -DOVERLAP_OFF -DROUNDS=2 -DONE_PHASE
-check holds -DOVERLAP_OFF -DUSERS0=2 -DONE_PHASE
+check holds -DINLINE -DONE_PHASE
 if [[ $large == --large ]]; then
+  check holds -DMARK
   check holds -DROUNDS=2
   check holds -DUSERS0=2 -DONE_PHASE
   check holds -DUSERS0=2
-  check holds -DOVERLAP_OFF -DUSERS0=2
   check holds -DMARK -DROUNDS=2
+  check holds -DMARK -DOVERLAP_OFF -DUSERS0=2
+  check holds -DINLINE -DROUNDS=2 -DONE_PHASE
 fi
 
 check broken -DNO_RECHECK
 check broken -DDOZE_AFTER_RECHECK
 check broken -DLOAD_FIRST
 check broken -DPARK_UNCHECKED
-check broken -DPT_TRIES_ONCE
+check broken -DPT_TRIES_ONCE -DASYNC -DLANES=2 -DONE_PHASE
 check broken -DNO_SELF_RING -DMARK -DASYNC
-check broken -DNO_SUBMIT_RING -DASYNC
-check broken -DNO_WAITER_RING -DOVERLAP_OFF -DROUNDS=2 -DONE_PHASE
+check broken -DNO_QUEUE_LOOK -DASYNC -DLANES=2 -DONE_PHASE
+check broken -DNO_WAITER_LOOK -DMARK -DOVERLAP_OFF -DROUNDS=2 -DONE_PHASE
+check broken -DNO_WANTED_LOOK -DMARK -DOVERLAP_OFF -DROUNDS=2 -DONE_PHASE
+check broken -DNO_STOP_POLLING -DINLINE -DONE_PHASE
 
 exit $((failures > 0))

@@ -36,7 +36,8 @@ struct CellHeader {
   std::atomic<uint64_t>
       seq;  // operations posted on this lane; the cell is valid when it equals the reader's
   // 1 while the writer's thread looks at this operation's cells without having said so in its doze:
-  // whoever completes the row need not ring it. Part of this line, because both sides touch it anyway.
+  // whoever completes the row need not ring it. Part of this line, because both sides touch it
+  // anyway.
   std::atomic<uint32_t> polled;
   uint64_t signature;  // of the operation; 0 is poison
   uint64_t hint;       // the writer's wishes for schedule choice; rank 0's is followed

@@ -55,8 +55,8 @@ struct OpView {
 // differ between ranks: the first dimension of allgather and alltoall, splits.
 uint64_t Signature(const OpView& op);
 
-// Writes a fixed binary form into `out` (kDescriptorBytes of the board, aligned to 8). Tensors beyond
-// kMaxDescribedTensors are counted, not written; text is cut.
+// Writes a fixed binary form into `out` (kDescriptorBytes of the board, aligned to 8). Tensors
+// beyond kMaxDescribedTensors are counted, not written; text is cut.
 inline constexpr size_t kMaxDescribedTensors = 64;
 void EncodeDescription(const OpView& op, std::byte* out);
 // Reads it back. Never reads past kDescriptorBytes, whatever is there.

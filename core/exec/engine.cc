@@ -1,6 +1,5 @@
 #include "core/exec/engine.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/epoll.h>
 
@@ -28,8 +27,8 @@ constexpr uint64_t kPeersEvery = 1024;          // idle steps between looks at w
 constexpr int kPendingWakeMs = 1000;            // the progress thread's look at deadlines
 constexpr int kFlushWakeMs = 1;
 constexpr int kRingGraceMs = 250;  // a publisher may be stopped between its store and its ring
-constexpr int64_t kAnswerGraceMs =
-    2000;  // by so much the coordinator, who knows more, times out first
+// By so much the coordinator, who knows more, times out first.
+constexpr int64_t kAnswerGraceNs = 2000 * kNsPerMs;
 
 int64_t DeadlineNs(const WaitOptions& options) {
   const int64_t now = NowNs();
@@ -52,7 +51,10 @@ Engine::Engine(const Config& config, Membership members, BackendRegistry* backen
       pool_(std::make_shared<WorkPool>()),
       doorbell_(context.board, context.rank, std::move(members.eventfds)),
       abort_(context.board, context.rank),
-      channels_(std::move(members.channels)) {
+      absence_(context.board, config, logger,
+               [this](int culprit, const Status& error) { RaiseAbort(culprit, error); }),
+      negotiator_(context.board, context.rank, &doorbell_, std::move(members.channels),
+                  [this](int culprit, const Status& error) { RaiseAbort(culprit, error); }) {
   switch (config_.overlap) {
     case Overlap::kOn:
       overlap_ = true;
@@ -75,12 +77,11 @@ Status Engine::Start() {
   if (backend_ == nullptr) return Status::Internal("the shared-memory backend is not linked in");
   epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.valid()) return Status::FromErrno("epoll_create1");
-  const auto watch_fd = [this](int fd, uint32_t tag) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u32 = tag;
-    return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
-  };
+  epoll_event bell{};
+  bell.events = EPOLLIN;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, doorbell_.own_fd(), &bell) != 0) {
+    return Status::FromErrno("epoll_ctl");
+  }
   token_.Lock();
   Status status;
   const auto complete = [this](WorkState* work, const Status& s)
@@ -98,30 +99,24 @@ Status Engine::Start() {
   if (status.ok()) {
     named_ = std::make_unique<NamedQueue>(
         context_.board, context_.rank, config_.fusion_bytes, lanes_[kNamedLane].get(), &doorbell_,
-        [this](const std::string& name, const Description& description)
-            RONDE_NO_THREAD_SAFETY_ANALYSIS {
-              wire::Proposal proposal;
-              proposal.set_subject(wire::SUBJECT_NAME);
-              proposal.set_key(name);
-              ToWire(description, proposal.mutable_descriptor());
-              Propose(proposal, {}, [this](DecisionWithFds d) RONDE_NO_THREAD_SAFETY_ANALYSIS {
+        [this](const std::string& name,
+               const Description& description) RONDE_NO_THREAD_SAFETY_ANALYSIS {
+          wire::Proposal proposal;
+          proposal.set_subject(wire::SUBJECT_NAME);
+          proposal.set_key(name);
+          ToWire(description, proposal.mutable_descriptor());
+          negotiator_.Propose(
+              proposal, {}, [this](DecisionWithFds d) RONDE_NO_THREAD_SAFETY_ANALYSIS {
                 named_->OnDecision(d.decision.key(),
                                    Status(static_cast<Code>(d.decision.code()), d.decision.error()),
                                    d.decision.id(), d.decision.once());
               });
-            },
+        },
         complete);
-    if (context_.rank == 0) {
-      coordinator_ = std::make_unique<Coordinator>(context_.board);
-      named_->on_once_consumed =
-          [this](uint32_t id, uint64_t position)
-              RONDE_NO_THREAD_SAFETY_ANALYSIS { coordinator_->OnceConsumed(id, position); };
-    }
-    bool watched = watch_fd(doorbell_.own_fd(), 0);
-    for (const auto& channel : channels_) {
-      if (channel != nullptr) watched &= watch_fd(channel->fd(), 1);
-    }
-    if (!watched) status = Status::FromErrno("epoll_ctl");
+    named_->on_once_consumed =
+        [this](uint32_t id, uint64_t position)
+            RONDE_NO_THREAD_SAFETY_ANALYSIS { negotiator_.OnceConsumed(id, position); };
+    status = negotiator_.Watch(epoll_.get(), 1);
   }
   stopped_ = !status.ok();
   context_.board.doze(context_.rank)
@@ -227,7 +222,7 @@ bool Engine::Step() {
     }
   }
   // A look costs a system call; who waits for no answer leaves it to the progress thread.
-  if (steps_ % kChannelEvery == 0 && !awaiting_.empty()) busy |= PollChannels();
+  if (steps_ % kChannelEvery == 0 && negotiator_.awaiting()) busy |= negotiator_.Poll();
   if (!busy && ++idle_steps_ % kPeersEvery == 0) CheckPeers(NowNs());
   return busy;
 }
@@ -256,14 +251,7 @@ void Engine::FailAll(const Status& error) {
     set->Fail(error, [this](WorkState* work, const Status& status)
                          RONDE_NO_THREAD_SAFETY_ANALYSIS { Complete(work, status); });
   }
-  auto awaiting = std::move(awaiting_);
-  awaiting_.clear();
-  for (auto& [key, awaited] : awaiting) {
-    DecisionWithFds failed;
-    failed.decision.set_code(static_cast<uint32_t>(error.code()));
-    failed.decision.set_error(std::string(error.message()));
-    awaited.then(std::move(failed));
-  }
+  negotiator_.Fail(error);
 }
 
 // ---- Token ----
@@ -500,8 +488,7 @@ bool Engine::Pending() const {
   for (const auto& lane : lanes_) {
     if (!lane->empty()) return true;
   }
-  if (!named_->empty() || !awaiting_.empty()) return true;
-  if (coordinator_ != nullptr && !coordinator_->empty()) return true;
+  if (!named_->empty() || negotiator_.pending()) return true;
   return std::any_of(sets_.begin(), sets_.end(),
                      [](const ArenaSet* set) { return set->pending() != nullptr; });
 }
@@ -509,9 +496,7 @@ bool Engine::Pending() const {
 int Engine::EpollTimeoutMs() {
   token_.Lock();
   int timeout = Pending() ? kPendingWakeMs : -1;
-  for (const auto& channel : channels_) {
-    if (channel != nullptr && channel->wants_write()) timeout = kFlushWakeMs;
-  }
+  if (negotiator_.wants_write()) timeout = kFlushWakeMs;
   Unlock(false);
   return timeout;
 }
@@ -527,7 +512,7 @@ void Engine::Progress(int timeout_ms) {
   token_.Lock();
   Acquired();
   doorbell_.Drain();
-  PollChannels();
+  negotiator_.Poll();
   if (!stopped_) CheckPeers(NowNs());
   int64_t budget_end = NowNs() + BudgetNs();
   for (;;) {
@@ -544,99 +529,6 @@ void Engine::Progress(int timeout_ms) {
 
 // ---- Slow path ----
 
-bool Engine::PollChannels() {
-  bool busy = false;
-  for (size_t r = 0; r < channels_.size(); ++r) {
-    while (channels_[r] != nullptr && Receive(static_cast<int>(r))) busy = true;
-  }
-  return busy;
-}
-
-bool Engine::Receive(int r) {
-  Channel* channel = channels_[static_cast<size_t>(r)].get();
-  if (channel->wants_write() && !channel->Flush().ok()) {
-    ChannelClosed(r);
-    return true;
-  }
-  Frame frame;
-  const Result<bool> received = channel->Receive(&frame);
-  if (!received.ok()) {
-    if (received.status().code() != Code::kPeerLost) RaiseAbort(r, received.status());
-    ChannelClosed(r);
-    return true;
-  }
-  if (!*received) return false;
-  if (context_.rank == 0) {
-    wire::Proposal proposal;
-    if (frame.type != FrameType::kProposal || !proposal.ParseFromString(frame.body)) {
-      RaiseAbort(r, Status::Internal(fmt::format("rank {} sent a malformed proposal", r)));
-      return true;
-    }
-    HandleProposal(r, proposal, std::move(frame.fds));
-  } else {
-    DecisionWithFds decision;
-    if (frame.type != FrameType::kDecision || !decision.decision.ParseFromString(frame.body)) {
-      RaiseAbort(r, Status::Internal("rank 0 sent a malformed decision"));
-      return true;
-    }
-    decision.fds = std::move(frame.fds);
-    HandleDecision(std::move(decision));
-  }
-  return true;
-}
-
-void Engine::ChannelClosed(int r) {
-  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, channels_[static_cast<size_t>(r)]->fd(), nullptr);
-  channels_[static_cast<size_t>(r)].reset();
-  // A closed socket is no proof of death by itself: whoever leaves announces it on the board first.
-  if (context_.board.phase(r).load(std::memory_order_seq_cst) !=
-      static_cast<uint32_t>(Phase::kLeft)) {
-    RaiseAbort(r, Status::PeerLost(fmt::format("rank {} (process {}) closed its control channel", r,
-                                               context_.board.process_id(r).load())));
-  }
-}
-
-void Engine::Propose(const wire::Proposal& proposal, const std::vector<int>& fds, DecisionFn then) {
-  awaiting_[{static_cast<int>(proposal.subject()), proposal.key()}] = {std::move(then), NowNs()};
-  if (context_.rank == 0) {
-    std::vector<UniqueFd> own;
-    for (const int fd : fds) own.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-    HandleProposal(0, proposal, std::move(own));
-    return;
-  }
-  // Without a channel rank 0 has left, and CheckProposals says so.
-  if (channels_[0] == nullptr) return;
-  const Status sent = channels_[0]->Send(FrameType::kProposal, proposal.SerializeAsString(), fds);
-  if (!sent.ok() && sent.code() != Code::kPeerLost) RaiseAbort(context_.rank, sent);
-  // The progress thread sends what the socket did not take.
-  if (channels_[0]->wants_write()) doorbell_.RingSelf();
-}
-
-void Engine::HandleProposal(int r, const wire::Proposal& proposal, std::vector<UniqueFd> fds) {
-  for (DecisionWithFds& ready : coordinator_->Add(r, proposal, std::move(fds))) {
-    std::vector<int> raw;
-    for (const UniqueFd& fd : ready.fds) raw.push_back(fd.get());
-    const std::string body = ready.decision.SerializeAsString();
-    for (const auto& channel : channels_) {
-      if (channel == nullptr) continue;
-      const Status sent = channel->Send(FrameType::kDecision, body, raw);
-      // A rank that is gone is noticed by its channel's end.
-      if (!sent.ok() && sent.code() != Code::kPeerLost) RaiseAbort(0, sent);
-      if (channel->wants_write()) doorbell_.RingSelf();
-    }
-    HandleDecision(std::move(ready));
-  }
-}
-
-void Engine::HandleDecision(DecisionWithFds decision) {
-  const auto it =
-      awaiting_.find({static_cast<int>(decision.decision.subject()), decision.decision.key()});
-  if (it == awaiting_.end()) return;
-  const DecisionFn then = std::move(it->second.then);
-  awaiting_.erase(it);
-  then(std::move(decision));
-}
-
 Result<DecisionWithFds> Engine::Agree(const wire::Proposal& proposal, const std::vector<int>& fds,
                                       const WaitOptions& options) {
   WorkState* work = pool_->Take();
@@ -648,18 +540,19 @@ Result<DecisionWithFds> Engine::Agree(const wire::Proposal& proposal, const std:
   Acquired();
   if (stopped_ || abort_.raised()) {
     Complete(work, stopped_ ? Status::Aborted("the Runtime has shut down") : abort_.status());
-  } else if (awaiting_.contains({static_cast<int>(proposal.subject()), proposal.key()})) {
+  } else if (negotiator_.proposed(proposal)) {
     Complete(work, Status::InvalidArgument(fmt::format(
                        "set '{}' is being declared already, by another thread or a call that was "
                        "interrupted",
                        proposal.key())));
   } else {
-    Propose(proposal, fds,
-            [this, work, answer](DecisionWithFds decision) RONDE_NO_THREAD_SAFETY_ANALYSIS {
-              *answer = std::move(decision);
-              Complete(work, Status(static_cast<Code>(answer->decision.code()),
-                                    answer->decision.error()));
-            });
+    negotiator_.Propose(
+        proposal, fds,
+        [this, work, answer](DecisionWithFds decision) RONDE_NO_THREAD_SAFETY_ANALYSIS {
+          *answer = std::move(decision);
+          Complete(work,
+                   Status(static_cast<Code>(answer->decision.code()), answer->decision.error()));
+        });
   }
   Release();
   RONDE_RETURN_IF_ERROR(Wait(work, options));
@@ -703,59 +596,6 @@ void Engine::RaiseAbort(int culprit, const Status& error) {
   doorbell_.RingAll();
 }
 
-bool Engine::CheckMissing(const std::string& what, int64_t since_ns,
-                          const std::function<std::vector<int>()>& missing,
-                          const std::vector<int>& waiting, int64_t now_ns) {
-  const auto left = [this](int r) {
-    return context_.board.phase(r).load(std::memory_order_seq_cst) ==
-           static_cast<uint32_t>(Phase::kLeft);
-  };
-  std::vector<int> late = missing();
-  std::vector<int> gone;
-  std::copy_if(late.begin(), late.end(), std::back_inserter(gone), left);
-  // Whoever has left may have done its part just before; from now on it does nothing more.
-  if (!gone.empty()) late = missing();
-  for (const int r : gone) {
-    if (std::find(late.begin(), late.end(), r) == late.end()) continue;
-    RaiseAbort(r, Status::PeerLost(
-                      fmt::format("rank {} has left the job (shutdown), but {} wait{} for it in {}",
-                                  r, RankList(waiting), waiting.size() == 1 ? "s" : "", what)));
-    return true;
-  }
-  if (late.empty()) return false;
-  const int64_t waited_ms = (now_ns - since_ns) / kNsPerMs;
-  if (waited_ms > config_.timeout_ms) {
-    RaiseAbort(late.front(), Status::Timeout(fmt::format(
-                                 "{}: {} did not arrive within {} s (RONDE_TIMEOUT_S)", what,
-                                 RankList(late), static_cast<double>(config_.timeout_ms) / 1000)));
-    return true;
-  }
-  if (waited_ms > config_.stall_warn_ms && warned_.insert(what).second) {
-    RONDE_LOG(logger_, kWarning, "{} has waited {} s for {}", what, waited_ms / 1000,
-              RankList(late));
-  }
-  return false;
-}
-
-// Rank 0 alone knows who has proposed; the others only whether rank 0 still answers.
-bool Engine::CheckProposals(int64_t now_ns) {
-  if (coordinator_ != nullptr) {
-    for (const Coordinator::Open& open : coordinator_->open()) {
-      const auto missing = [&] { return open.missing; };
-      if (CheckMissing(open.what, open.since_ns, missing, open.present, now_ns)) return true;
-    }
-    return false;
-  }
-  if (awaiting_.empty()) return false;
-  const auto oldest = std::min_element(
-      awaiting_.begin(), awaiting_.end(),
-      [](const auto& a, const auto& b) { return a.second.since_ns < b.second.since_ns; });
-  return CheckMissing(
-      fmt::format("the agreement on '{}'", oldest->first.second),
-      oldest->second.since_ns + kAnswerGraceMs * kNsPerMs, [] { return std::vector<int>{0}; },
-      {context_.rank}, now_ns);
-}
-
 void Engine::CheckPeers(int64_t now_ns) {
   if (abort_.raised()) {
     FailAll(abort_.status());
@@ -772,20 +612,23 @@ void Engine::CheckPeers(int64_t now_ns) {
     const WorkState* head = lane->head();
     if (head == nullptr) continue;
     const auto missing = [&] { return lane->Missing(); };
-    if (CheckMissing(head->Describe(), head->submitted_ns, missing, me, now_ns)) return;
+    if (absence_.Check(head->Describe(), head->submitted_ns, missing, me, now_ns)) return;
   }
   for (const auto& [id, work] : named_->announced()) {
     const auto missing = [&, number = id]()
                              RONDE_NO_THREAD_SAFETY_ANALYSIS { return named_->Missing(number); };
-    if (CheckMissing(work->Describe(), work->submitted_ns, missing, me, now_ns)) return;
+    if (absence_.Check(work->Describe(), work->submitted_ns, missing, me, now_ns)) return;
   }
   for (const ArenaSet* set : sets_) {
     const WorkState* work = set->pending();
     if (work == nullptr) continue;
     const auto missing = [&] { return set->Missing(); };
-    if (CheckMissing(work->name, work->submitted_ns, missing, me, now_ns)) return;
+    if (absence_.Check(work->name, work->submitted_ns, missing, me, now_ns)) return;
   }
-  CheckProposals(now_ns);
+  for (const Coordinator::Open& open : negotiator_.open(kAnswerGraceNs)) {
+    const auto missing = [&] { return open.missing; };
+    if (absence_.Check(open.what, open.since_ns, missing, open.present, now_ns)) return;
+  }
 }
 
 }  // namespace ronde

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,13 +18,14 @@
 
 #include "core/base/log.h"
 #include "core/control/abort.h"
-#include "core/control/coordinator.h"
 #include "core/control/doorbell.h"
 #include "core/control/rendezvous.h"
+#include "core/exec/absence.h"
 #include "core/exec/arena_set.h"
 #include "core/exec/backend.h"
 #include "core/exec/lane.h"
 #include "core/exec/named_queue.h"
+#include "core/exec/negotiator.h"
 #include "core/exec/token.h"
 #include "core/exec/work_state.h"
 #include "ronde/config.h"
@@ -82,31 +82,15 @@ class Engine {
   int64_t rounds() const { return rounds_.load(std::memory_order_relaxed); }
 
  private:
-  using DecisionFn = std::function<void(DecisionWithFds)>;
-
   // Holding the token.
   bool Step() RONDE_REQUIRES(token_);
   bool DrainSubmissions() RONDE_REQUIRES(token_);
   void Route(WorkState* work) RONDE_REQUIRES(token_);
-  bool PollChannels() RONDE_REQUIRES(token_);
-  bool Receive(int r) RONDE_REQUIRES(token_);
-  void Propose(const wire::Proposal& proposal, const std::vector<int>& fds, DecisionFn then)
-      RONDE_REQUIRES(token_);
-  void HandleProposal(int r, const wire::Proposal& proposal, std::vector<UniqueFd> fds)
-      RONDE_REQUIRES(token_);
-  void HandleDecision(DecisionWithFds decision) RONDE_REQUIRES(token_);
-  void ChannelClosed(int r) RONDE_REQUIRES(token_);
   void Complete(WorkState* work, const Status& status) RONDE_REQUIRES(token_);
   void FailAll(const Status& error) RONDE_REQUIRES(token_);
   bool Hot() const RONDE_REQUIRES(token_);
   bool Pending() const RONDE_REQUIRES(token_);
   void CheckPeers(int64_t now_ns) RONDE_REQUIRES(token_);
-  // Raises the abort when a rank of missing() has left or the deadline has passed; true then.
-  // `waiting`: the ranks that wait.
-  bool CheckMissing(const std::string& what, int64_t since_ns,
-                    const std::function<std::vector<int>()>& missing,
-                    const std::vector<int>& waiting, int64_t now_ns) RONDE_REQUIRES(token_);
-  bool CheckProposals(int64_t now_ns) RONDE_REQUIRES(token_);
 
   void Acquired() RONDE_REQUIRES(token_);
   void Release() RONDE_RELEASE(token_);
@@ -141,18 +125,11 @@ class Engine {
   std::unique_ptr<Lane> lanes_[kNumLanes] RONDE_GUARDED_BY(token_);
   std::unique_ptr<NamedQueue> named_ RONDE_GUARDED_BY(token_);
   std::vector<ArenaSet*> sets_ RONDE_GUARDED_BY(token_);
-  std::vector<std::unique_ptr<Channel>> channels_ RONDE_GUARDED_BY(token_);
-  std::unique_ptr<Coordinator> coordinator_ RONDE_GUARDED_BY(token_);
-  // Proposals without an answer yet.
-  struct Awaited {
-    DecisionFn then;
-    int64_t since_ns = 0;
-  };
-  std::map<std::pair<int, std::string>, Awaited> awaiting_ RONDE_GUARDED_BY(token_);
+  Absence absence_ RONDE_GUARDED_BY(token_);
+  Negotiator negotiator_ RONDE_GUARDED_BY(token_);
   // Callbacks of works that completed while the token was held; run after its release.
   std::vector<std::pair<std::function<void(const Status&)>, Status>> callbacks_
       RONDE_GUARDED_BY(token_);
-  std::unordered_set<std::string> warned_ RONDE_GUARDED_BY(token_);
   uint64_t steps_ RONDE_GUARDED_BY(token_) = 0;
   uint64_t idle_steps_ RONDE_GUARDED_BY(token_) = 0;
   bool stopped_ RONDE_GUARDED_BY(token_) = false;

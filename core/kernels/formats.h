@@ -17,31 +17,21 @@ namespace ronde::kernels {
 namespace {
 
 // Raw conversions of the four floating types.
-struct Float32 {
-  using Stored = float;
-  using Acc = float;
+template <typename T>
+struct Native {
+  using Stored = T;
+  using Acc = T;
   template <int L>
-  static Vec<float, L> Widen(Vec<float, L> v) {
+  static Vec<T, L> Widen(Vec<T, L> v) {
     return v;
   }
   template <int L>
-  static Vec<float, L> Narrow(Vec<float, L> v) {
-    return v;
-  }
-};
-
-struct Float64 {
-  using Stored = double;
-  using Acc = double;
-  template <int L>
-  static Vec<double, L> Widen(Vec<double, L> v) {
-    return v;
-  }
-  template <int L>
-  static Vec<double, L> Narrow(Vec<double, L> v) {
+  static Vec<T, L> Narrow(Vec<T, L> v) {
     return v;
   }
 };
+using Float32 = Native<float>;
+using Float64 = Native<double>;
 
 struct Float16 {
   using Stored = uint16_t;

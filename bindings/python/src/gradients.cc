@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/python/src/errors.h"
+#include "bindings/python/src/names.h"
 #include "bindings/python/src/tensors.h"
 #include "core/kernels/copy.h"
 
@@ -20,23 +21,6 @@ constexpr size_t kReleaseGilBytes = 256 << 10;
 // A set that no cache holds until its reduction is copied past the caches: what is not read back
 // costs half the traffic.
 constexpr int64_t kBeyondCaches = 16 << 20;
-
-struct Names {
-  PyObject* grad = PyUnicode_InternFromString("grad");
-  PyObject* data_ptr = PyUnicode_InternFromString("data_ptr");
-  PyObject* dtype = PyUnicode_InternFromString("dtype");
-  PyObject* shape = PyUnicode_InternFromString("shape");
-  PyObject* stride = PyUnicode_InternFromString("stride");
-  PyObject* requires_grad = PyUnicode_InternFromString("requires_grad");
-  PyObject* layout = PyUnicode_InternFromString("layout");
-  PyObject* device = PyUnicode_InternFromString("device");
-  PyObject* is_cpu = PyUnicode_InternFromString("is_cpu");
-};
-
-const Names& TheNames() {
-  static const Names names;
-  return names;
-}
 
 nb::object Attr(nb::handle object, PyObject* name) {
   nb::object value = nb::steal(PyObject_GetAttr(object.ptr(), name));

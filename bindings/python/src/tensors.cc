@@ -10,6 +10,7 @@
 #include <nanobind/ndarray.h>
 
 #include "bindings/python/src/errors.h"
+#include "bindings/python/src/names.h"
 
 namespace ronde::python {
 namespace {
@@ -22,27 +23,6 @@ constexpr const char* kAllowedDTypes =
 PyObject* TorchDTypes() {
   static PyObject* const dtypes = PyDict_New();
   return dtypes;
-}
-
-PyObject* Interned(const char* text) {
-  return PyUnicode_InternFromString(text);
-}
-
-// Attribute names are looked up a few times per call on the hot path; interned ones need no
-// hashing.
-struct Names {
-  PyObject* dtype = Interned("dtype");
-  PyObject* shape = Interned("shape");
-  PyObject* device = Interned("device");
-  PyObject* is_cpu = Interned("is_cpu");
-  PyObject* is_contiguous = Interned("is_contiguous");
-  PyObject* data_ptr = Interned("data_ptr");
-  PyObject* layout = Interned("layout");
-};
-
-const Names& TheNames() {
-  static const Names names;
-  return names;
 }
 
 nb::object GetAttr(nb::handle object, PyObject* name) {

@@ -215,9 +215,10 @@ const std::vector<Variable>& Variables() {
       Int64Variable("RONDE_RECORDER_EVENTS", "0 to 16777216",
                     "Capacity of the ring that records every hop (0: off).",
                     &Config::recorder_events, 0, 1 << 24),
-      StringVariable("RONDE_RECORDER_DIR", "a directory",
-                     "Where the recording is written when a job fails (empty: nowhere).",
-                     &Config::recorder_dir),
+      StringVariable(
+          "RONDE_RECORDER_DIR", "a directory",
+          "Where the last events are written, as rank-N.jsonl, when a job fails (empty: nowhere).",
+          &Config::recorder_dir),
   };
   return variables;
 }

@@ -1,6 +1,8 @@
 #include "ronde/status.h"
 
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -40,6 +42,12 @@ Status::Status(Code code, std::string message) {
 Status Status::FromErrno(std::string_view what) {
   const int error = errno;
   return Internal(fmt::format("{}: {} ({})", what, std::generic_category().message(error), error));
+}
+
+void UsedWithoutValue(const Status& status) {
+  fmt::print(stderr, "ronde: a Result was used without a look at its Status, which is {}\n",
+             status.ToString());
+  std::abort();
 }
 
 std::string Status::ToString() const {

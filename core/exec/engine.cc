@@ -502,7 +502,19 @@ int Engine::EpollTimeoutMs() {
 }
 
 void Engine::ProgressLoop() {
-  while (!stop_.load(std::memory_order_seq_cst)) Progress(EpollTimeoutMs());
+  while (!stop_.load(std::memory_order_seq_cst)) {
+    Progress(EpollTimeoutMs());
+    SaveRecording();
+  }
+  SaveRecording();
+}
+
+void Engine::SaveRecording() {
+  if (recording_saved_ || config_.recorder_dir.empty() || !abort_.raised()) return;
+  recording_saved_ = true;
+  const Status saved =
+      context_.recorder->Dump(fmt::format("{}/rank-{}.jsonl", config_.recorder_dir, context_.rank));
+  if (!saved.ok()) RONDE_LOG(logger_, kWarning, "{}", saved.message());
 }
 
 void Engine::Progress(int timeout_ms) {

@@ -110,6 +110,8 @@ class Engine {
   // The progress thread: sleeps until something happens, then steps while there is work.
   void Progress(int timeout_ms);
   int EpollTimeoutMs();
+  // After a group error, once: nothing more happens, and the process may not live to its Shutdown.
+  void SaveRecording();
 
   const Config config_;
   const BackendContext context_;
@@ -147,6 +149,7 @@ class Engine {
 
   UniqueFd epoll_;
   std::atomic<bool> stop_{false};
+  bool recording_saved_ = false;  // the progress thread's
   std::thread progress_;
 };
 

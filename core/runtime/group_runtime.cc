@@ -215,7 +215,6 @@ class GroupRuntime : public Runtime {
     if (engine_ != nullptr) engine_->Stop();
     if (watch_ != nullptr) watch_->Stop();
     if (engine_ != nullptr) engine_->doorbell().RingAll();
-    SaveRecording();
   }
 
   Status Usable() const {
@@ -253,17 +252,6 @@ class GroupRuntime : public Runtime {
     }
     work->submitted_ns = NowNs();
     return work;
-  }
-
-  // After a group error nothing more happens, so the end is early enough.
-  void SaveRecording() const {
-    if (config_.recorder_dir.empty() || engine_ == nullptr || engine_->health().ok()) return;
-    const Status saved =
-        recorder_.Dump(fmt::format("{}/rank-{}.jsonl", config_.recorder_dir, config_.rank));
-    if (!saved.ok()) {
-      const Logger logger(config_.rank, ParseLogLevel(config_.log_level));
-      RONDE_LOG(logger, kWarning, "{}", saved.message());
-    }
   }
 
   Status AgreeOnSpec(const SetSpec& spec, const Status& invalid, const WaitOptions& options) {

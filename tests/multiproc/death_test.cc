@@ -4,7 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -170,6 +172,29 @@ TEST(DeathTest, WhilePeersSleepInWait) {
           victim, 300'000);
     }
   }
+}
+
+// Whoever is ended before its own Shutdown has left its recording all the same.
+TEST(DeathTest, TheRecordingIsThereAtOnce) {
+  const testing::TempDir dir;
+  KillDuring(
+      [&](Runtime&) -> StepFn {
+        return [&dir, step = Allreduce("", 1000)](Runtime& rank) {
+          const Status status = step(rank);
+          const std::string path = dir.path() + "/rank-" + std::to_string(rank.rank()) + ".jsonl";
+          for (int tries = 0; !status.ok() && tries < 1000 && access(path.c_str(), R_OK) != 0;
+               ++tries) {
+            usleep(10'000);
+          }
+          if (!status.ok()) {
+            std::ifstream file(path);
+            const std::string text((std::istreambuf_iterator<char>(file)), {});
+            EXPECT_THAT(text, HasSubstr("\"hop\": \"posted\""));
+          }
+          return status;
+        };
+      },
+      1, 50'000, [&](Config& config) { config.recorder_dir = dir.path(); });
 }
 
 TEST(DeathTest, WhileIdle) {

@@ -110,6 +110,26 @@ def declined_worker():
     wrap(here)
 
 
+def unfrozen_worker():
+    model = torch.nn.Linear(2, 1)
+    model.bias.requires_grad_(False)
+    optimizer = rt.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+    )
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    model.bias.requires_grad_(True)
+    model(torch.ones(1, 2)).sum().backward()
+    with pytest.raises(ronde.Unsupported, match="parameter 'bias' required no gradient"):
+        optimizer.step()
+    model.bias.grad = None
+    optimizer.step()
+
+
+def test_unfrozen_parameter(job):
+    job.run(unfrozen_worker)
+
+
 def test_declined_optimizer(job):
     job.run(declined_worker)
 

@@ -1,6 +1,7 @@
 // Channels: frames and descriptors whole or not at all, and strangers' bytes refused.
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -85,6 +86,23 @@ TEST(ChannelTest, DescriptorsStayWithTheirFrame) {
       EXPECT_NE(fcntl(fd.get(), F_GETFD) & FD_CLOEXEC, 0);
     }
   }
+}
+
+TEST(ChannelTest, DescriptorsThatFindNoRoomAreAnError) {
+  Ends ends;
+  Channel from(std::move(ends.a)), to(std::move(ends.b));
+  ASSERT_TRUE(from.Send(FrameType::kDecision, "arena", {from.fd()}).ok());
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  // The lowest free descriptor is the one that would be used.
+  const UniqueFd lowest(fcntl(from.fd(), F_DUPFD_CLOEXEC, 0));
+  const rlimit tight{static_cast<rlim_t>(lowest.get()) + 1, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
+  Frame frame;
+  const Result<bool> received = to.Receive(&frame);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(received.status().code(), Code::kInternal);
+  EXPECT_THAT(received.status().ToString(), HasSubstr("ulimit -n"));
 }
 
 TEST(ChannelTest, TooMuchIsRefusedBeforeItIsSent) {

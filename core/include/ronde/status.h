@@ -66,6 +66,9 @@ class [[nodiscard]] Status {
   std::shared_ptr<const Rep> rep_;
 };
 
+// Ends the process, saying which error was overlooked.
+[[noreturn]] void UsedWithoutValue(const Status& status);
+
 // A T or the Status that explains why there is none.
 template <typename T>
 class [[nodiscard]] Result {
@@ -75,10 +78,10 @@ class [[nodiscard]] Result {
 
   bool ok() const { return state_.index() == 1; }
   Status status() const { return ok() ? Status() : std::get<0>(state_); }
-  // REQUIRES: ok().
-  T& value() & { return std::get<1>(state_); }
-  const T& value() const& { return std::get<1>(state_); }
-  T&& value() && { return std::get<1>(std::move(state_)); }
+  // REQUIRES: ok(); otherwise the process ends with the Status as its last words.
+  T& value() & { return *Checked(); }
+  const T& value() const& { return *Checked(); }
+  T&& value() && { return std::move(*Checked()); }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
   T& operator*() & { return value(); }
@@ -86,6 +89,12 @@ class [[nodiscard]] Result {
   T&& operator*() && { return std::move(*this).value(); }
 
  private:
+  T* Checked() {
+    if (!ok()) UsedWithoutValue(std::get<0>(state_));
+    return std::get_if<1>(&state_);
+  }
+  const T* Checked() const { return const_cast<Result*>(this)->Checked(); }
+
   std::variant<Status, T> state_;
 };
 

@@ -45,7 +45,9 @@ class _Rounds:
         op: ReduceOp,
         passes_per_round: int,
         predivide_factor: float,
+        frozen: list[tuple[str, torch.nn.Parameter]],
     ) -> None:
+        self._frozen = frozen
         self._passes_per_round = passes_per_round
         self._passes = 0  # of the open round that are over
         self._accumulating = False  # in no_sync()
@@ -113,6 +115,13 @@ class _Rounds:
     def synchronize(self) -> None:
         if self._set.unfinished() or self._ended == 0:
             self._reduce()
+        for name, param in self._frozen:
+            if param.requires_grad and param.grad is not None:
+                raise Unsupported(
+                    f"parameter '{name}' required no gradient when its optimizer was wrapped, and "
+                    "has one now that no other rank sees; call requires_grad_() before "
+                    "DistributedOptimizer()"
+                )
 
     def renew(self) -> None:
         """Gradients were used or are about to be cleared: the next round is a new one."""
@@ -235,7 +244,7 @@ def _names_of(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None,
 ) -> list[tuple[str, torch.nn.Parameter]]:
-    """Every parameter of the optimizer that requires a gradient, once, with its name."""
+    """Every parameter of the optimizer, once, with its name."""
     given: dict[int, str] = {}
     for name, param in named_parameters or ():
         if name in given.values() and given.get(id(param)) != name:
@@ -245,15 +254,16 @@ def _names_of(
     seen: set[int] = set()
     for g, group in enumerate(optimizer.param_groups):
         for i, param in enumerate(group["params"]):
-            if id(param) in seen or not param.requires_grad:
+            if id(param) in seen:
                 continue
             seen.add(id(param))
-            if named_parameters is not None and id(param) not in given:
+            reduced = param.requires_grad
+            if reduced and named_parameters is not None and id(param) not in given:
                 raise InvalidArgument(
                     f"named_parameters lacks parameter {i} of group {g}, of shape "
                     f"{list(param.shape)}; must name all of the optimizer's"
                 )
-            if param.device.type != "cpu":
+            if reduced and param.device.type != "cpu":
                 raise Unsupported(
                     f"parameter {i} of group {g} is on device {param.device}; allowed: cpu"
                 )
@@ -300,7 +310,8 @@ def DistributedOptimizer(  # noqa: N802
     happens at all.
 
     Args:
-        optimizer: any torch.optim.Optimizer over dense parameters on the CPU.
+        optimizer: any torch.optim.Optimizer over dense parameters on the CPU. Those that require no
+            gradient now take no part; unfreeze parameters first and wrap then.
         named_parameters: ``model.named_parameters()``; names for messages. Must cover the
             optimizer's parameters.
         op: Average, Sum, Min, Max or Product.
@@ -331,7 +342,9 @@ def DistributedOptimizer(  # noqa: N802
         raise
     rounds = None
     if session().size > 1:
-        rounds = _Rounds(named, op, backward_passes_per_step, gradient_predivide_factor)
+        reduced = [(name, param) for name, param in named if param.requires_grad]
+        frozen = [(name, param) for name, param in named if not param.requires_grad]
+        rounds = _Rounds(reduced, op, backward_passes_per_step, gradient_predivide_factor, frozen)
     kind: Any = type(optimizer.__class__.__name__, (_DistributedOptimizer, optimizer.__class__), {})
     wrapped = kind.__new__(kind)
     # One dictionary for both objects: whatever is set on one is set on the other.

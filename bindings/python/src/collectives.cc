@@ -6,9 +6,9 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nanobind/stl/shared_ptr.h>
 
 #include "bindings/python/src/errors.h"
+#include "bindings/python/src/nb.h"
 #include "bindings/python/src/session.h"
 #include "bindings/python/src/tensors.h"
 

@@ -1,7 +1,7 @@
 // Session.run and Session.submit: Python's arguments become a ronde::Request.
 #pragma once
 
-#include <nanobind/nanobind.h>
+#include "bindings/python/src/nb.h"
 
 namespace ronde::python {
 

@@ -1,13 +1,10 @@
 // Status becomes a Python exception: the class of ronde.errors that is named like its code.
 #pragma once
 
-#include <nanobind/nanobind.h>
-
+#include "bindings/python/src/nb.h"
 #include "ronde/status.h"
 
 namespace ronde::python {
-
-namespace nb = nanobind;
 
 // The Python error indicator is set, for throwing. REQUIRES: the GIL, !status.ok().
 [[noreturn]] void Raise(const Status& status);

@@ -4,12 +4,10 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include "bindings/python/src/errors.h"
 #include "bindings/python/src/names.h"
+#include "bindings/python/src/nb.h"
 #include "bindings/python/src/tensors.h"
 #include "core/kernels/copy.h"
 

@@ -6,15 +6,12 @@
 #include <string>
 #include <vector>
 
-#include <nanobind/nanobind.h>
-
+#include "bindings/python/src/nb.h"
 #include "bindings/python/src/session.h"
 #include "core/kernels/reduce.h"
 #include "ronde/set.h"
 
 namespace ronde::python {
-
-namespace nb = nanobind;
 
 // Owned by Python's ronde.torch.optimizer and by the hooks (shared). Every method needs the GIL,
 // which also serialises it; Finish releases it while it waits.

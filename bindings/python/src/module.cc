@@ -1,8 +1,8 @@
 // The extension ronde._core. What Python users see is built on it in ronde/*.py.
-#include <nanobind/nanobind.h>
 
 #include "bindings/python/src/collectives.h"
 #include "bindings/python/src/gradients.h"
+#include "bindings/python/src/nb.h"
 #include "bindings/python/src/session.h"
 #include "bindings/python/src/tensors.h"
 

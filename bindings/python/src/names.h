@@ -2,7 +2,7 @@
 // hashing.
 #pragma once
 
-#include <nanobind/nanobind.h>
+#include "bindings/python/src/nb.h"
 
 namespace ronde::python {
 

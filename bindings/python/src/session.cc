@@ -2,11 +2,8 @@
 
 #include <utility>
 
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include "bindings/python/src/errors.h"
+#include "bindings/python/src/nb.h"
 #include "bindings/python/src/tensors.h"
 
 namespace ronde::python {

@@ -4,13 +4,10 @@
 #include <memory>
 #include <vector>
 
-#include <nanobind/nanobind.h>
-
+#include "bindings/python/src/nb.h"
 #include "ronde/runtime.h"
 
 namespace ronde::python {
-
-namespace nb = nanobind;
 
 // Owned by the Python object ronde._core.Session and by everything that must not outlive the
 // Runtime (handles, gradient sets). Every method needs the GIL, and releases it while it blocks.

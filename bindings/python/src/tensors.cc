@@ -7,10 +7,10 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nanobind/ndarray.h>
 
 #include "bindings/python/src/errors.h"
 #include "bindings/python/src/names.h"
+#include "bindings/python/src/nb.h"
 
 namespace ronde::python {
 namespace {

@@ -4,15 +4,12 @@
 #include <memory>
 #include <span>
 
-#include <nanobind/nanobind.h>
-
+#include "bindings/python/src/nb.h"
 #include "ronde/request.h"
 #include "ronde/status.h"
 #include "ronde/tensor.h"
 
 namespace ronde::python {
-
-namespace nb = nanobind;
 
 // Reads address, dtype, shape and layout of
 //   - whatever exports a buffer (a NumPy array, a bytearray), or

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, Listener, wait
 from typing import Any
@@ -51,10 +52,17 @@ class Job:
                 env=python_env(HARNESS_ADDRESS=address, HARNESS_KEY=key.hex()),
                 start_new_session=True,
             )
-            listener._listener._socket.settimeout(START_TIMEOUT_S)  # type: ignore[attr-defined]
+            listener._listener._socket.settimeout(1)  # type: ignore[attr-defined]
             ranks: dict[int, Connection] = {}
+            end = time.monotonic() + START_TIMEOUT_S
             while len(ranks) < size:
-                connection = listener.accept()
+                try:
+                    connection = listener.accept()
+                except TimeoutError:
+                    status = self._process.poll()
+                    assert status is None, f"the job ended with status {status} at its start"
+                    assert time.monotonic() < end, f"the ranks did not start in {START_TIMEOUT_S} s"
+                    continue
                 ranks[connection.recv()] = connection
         self._ranks = [ranks[rank] for rank in range(size)]
 

@@ -29,10 +29,12 @@ struct Disagreement {
   std::vector<std::string> values;  // that every rank must read, beside "rank 2" and "ranks 0, 1"
 };
 
-std::function<void(Call&)> Sum(double prescale, ReduceOp op = ReduceOp::kSum) {
+std::function<void(Call&)> Sum(double prescale, ReduceOp op = ReduceOp::kSum,
+                               double postscale = 1) {
   return [=](Call& call) {
     call.Add({4});
     call->prescale = prescale;
+    call->postscale = postscale;
     call->op = op;
   };
 }
@@ -75,6 +77,11 @@ std::vector<Disagreement> Disagreements() {
        Sum(1, ReduceOp::kMax),
        {"operator sum", "operator max"}},
       {"prescale", OpKind::kAllreduce, Sum(1), Sum(0.5), {"prescale 1", "prescale 0.5"}},
+      {"postscale",
+       OpKind::kAllreduce,
+       Sum(0.5, ReduceOp::kSum, 2),
+       Sum(0.5, ReduceOp::kSum, 4),
+       {"postscale 2", "postscale 4"}},
       {"root", OpKind::kBroadcast, root(0), root(1), {"root 0", "root 1"}},
       {"tensors", OpKind::kAllreduce, tensors(2), tensors(3), {"2 tensors", "3 tensors"}},
       {"group",

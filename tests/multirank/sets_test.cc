@@ -181,6 +181,38 @@ TEST_P(SetTest, TwoHundredRoundsInRandomOrder) {
   }
 }
 
+// A rank may be a round ahead of one that has yet to read what was said about the last one.
+TEST_P(SetTest, WhoContributedIsKeptUntilItIsRead) {
+  std::atomic<bool> first_round_over{false}, second_begun{false};
+  Run(2, [&](Runtime& runtime) {
+    const Sets set = Declare(runtime, Spec("s", {100, 100}));
+    const auto round = [&](bool with_first) {
+      for (int t = with_first ? 0 : 1; t < 2; ++t) {
+        Fill(*set, t, 1);
+        ASSERT_TRUE(set->Mark(t).ok());
+      }
+      ASSERT_TRUE(set->Close().ok());
+    };
+    round(runtime.rank() == 1);
+    if (runtime.rank() == 1) {
+      // Reduces its slices, in slow motion, so that the other rank sees the end of the round first.
+      while (!first_round_over) {
+        set->Poll();
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+      while (!second_begun) std::this_thread::yield();
+    }
+    ASSERT_TRUE(set->Wait().ok());
+    first_round_over = true;
+    EXPECT_EQ(set->contributors(0), 1);
+    EXPECT_EQ(set->contributors(1), 2);
+    round(true);
+    second_begun = true;
+    ASSERT_TRUE(set->Wait().ok());
+    EXPECT_EQ(set->contributors(0), 2);
+  });
+}
+
 TEST_P(SetTest, SeveralTypesAndOperators) {
   Run(3, [](Runtime& runtime) {
     SetSpec spec = Spec("mixed", {1000, 10, 77}, DType::kFloat32, ReduceOp::kMax);

@@ -27,6 +27,9 @@ constexpr int64_t kMinStagingPerRank = 128 << 10;  // two slots of a schedule, w
 constexpr int kAnswerMs = 2000;  // by so much rank 0, who can name the missing, gives up first
 
 // A deadline and an interrupt, in one.
+// Between two tries to send what a socket did not take.
+constexpr useconds_t kWelcomePauseUs = 200;
+
 class Patience {
  public:
   Patience(const Config& config, const WaitOptions& options)
@@ -125,7 +128,7 @@ class Host {
     unlink(config_.rendezvous.c_str());
     if (status.ok()) status = MakeBoard();
     members_.usable_cores = UsableCores(allowed_);
-    const Status welcomed = Welcome(status);
+    const Status welcomed = Welcome(status, patience);
     if (!status.ok()) return status;
     if (!welcomed.ok()) return welcomed;
     return std::move(members_);
@@ -247,7 +250,7 @@ class Host {
     return Status::Ok();
   }
 
-  Status Welcome(const Status& outcome) {
+  Status Welcome(const Status& outcome, const Patience& patience) {
     wire::Welcome welcome;
     welcome.set_code(static_cast<uint32_t>(outcome.code()));
     welcome.set_error(std::string(outcome.message()));
@@ -262,10 +265,18 @@ class Host {
     for (auto* group : {&members_.channels, &refused_}) {
       for (const auto& channel : *group) {
         if (channel == nullptr) continue;
-        const Status sent = channel->Send(FrameType::kWelcome, body, fds);
-        if (!sent.ok() && outcome.ok()) {
-          return Status::PeerLost("a rank went away while the job was starting");
+        Status sent = channel->Send(FrameType::kWelcome, body, fds);
+        while (sent.ok() && channel->wants_write()) {
+          if (patience.expired()) {
+            return Status::Timeout("init: a rank did not read its welcome (RONDE_START_TIMEOUT_S)");
+          }
+          if (patience.interrupted()) return Interrupted();
+          usleep(kWelcomePauseUs);
+          sent = channel->Flush();
         }
+        if (sent.ok() || !outcome.ok()) continue;
+        if (sent.code() != Code::kPeerLost) return sent;
+        return Status::PeerLost("a rank went away while the job was starting");
       }
     }
     return Status::Ok();

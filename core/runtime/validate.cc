@@ -53,8 +53,19 @@ bool FitsInMemory(int64_t count, DType dtype) {
   return count <= std::numeric_limits<int64_t>::max() / static_cast<int64_t>(DTypeSize(dtype));
 }
 
+bool IsDType(DType dtype) {
+  return static_cast<int>(dtype) < kNumDTypes;
+}
+bool IsReduceOp(ReduceOp op) {
+  return static_cast<int>(op) < kNumReduceOps;
+}
+
 Status ValidateInput(const Request& request, size_t i) {
   const auto& [view, shape] = request.inputs[i];
+  if (!IsDType(view.dtype)) {
+    return Invalid(request, "input {} has dtype number {}; must be 0 to {}", i,
+                   static_cast<int>(view.dtype), kNumDTypes - 1);
+  }
   const int64_t count = CheckedCount(shape);
   if (count < 0 || !FitsInMemory(count, view.dtype)) {
     return Invalid(request, "input {} has shape {}; dimensions must be >= 0 and fit in memory", i,
@@ -196,6 +207,14 @@ Status ValidateName(std::string_view name) {
 
 Status ValidateRequest(const Request& request, int rank, int size) {
   RONDE_RETURN_IF_ERROR(request.invalid);
+  if (static_cast<int>(request.kind) >= kNumOpKinds) {
+    return Status::InvalidArgument(fmt::format("operation kind {}; must be 0 to {}",
+                                               static_cast<int>(request.kind), kNumOpKinds - 1));
+  }
+  if (!IsReduceOp(request.op)) {
+    return Invalid(request, "operator number {}; must be 0 to {}", static_cast<int>(request.op),
+                   kNumReduceOps - 1);
+  }
   if (request.kind == OpKind::kBarrier) {
     if (request.inputs.empty() && request.outputs.empty()) return Status::Ok();
     return Invalid(request, "{} tensors were given; a barrier takes none", request.inputs.size());
@@ -225,6 +244,10 @@ Status ValidateSetSpec(const SetSpec& spec) {
   };
   RONDE_RETURN_IF_ERROR(spec.invalid);
   if (spec.name.empty()) return invalid("the name is empty; a set needs one");
+  if (!IsReduceOp(spec.op)) {
+    return invalid(fmt::format("operator number {}; must be 0 to {}", static_cast<int>(spec.op),
+                               kNumReduceOps - 1));
+  }
   if (!std::isfinite(spec.prescale) || !std::isfinite(spec.postscale)) {
     return invalid(
         fmt::format("scale factors are {} and {}; must be finite", spec.prescale, spec.postscale));
@@ -234,6 +257,10 @@ Status ValidateSetSpec(const SetSpec& spec) {
     RONDE_RETURN_IF_ERROR(ValidateName(tensor.name));
     if (!names.insert(tensor.name).second) {
       return invalid(fmt::format("tensor name '{}' appears twice; names must differ", tensor.name));
+    }
+    if (!IsDType(tensor.dtype)) {
+      return invalid(fmt::format("tensor '{}' has dtype number {}; must be 0 to {}", tensor.name,
+                                 static_cast<int>(tensor.dtype), kNumDTypes - 1));
     }
     const int64_t count = CheckedCount(tensor.shape);
     if (count < 0 || !FitsInMemory(count, tensor.dtype)) {

@@ -112,6 +112,20 @@ TEST_F(SoloRuntimeTest, WrongArgumentsNameThingValueAndAllowed) {
   request.splits = short_one;
   EXPECT_THAT(ErrorOf(request), HasSubstr("splits [2] add up to 2; must add up to 3"));
 
+  Request unknown = request;
+  unknown.kind = static_cast<OpKind>(9);
+  EXPECT_EQ(ErrorOf(unknown), "InvalidArgument: operation kind 9; must be 0 to 5");
+  unknown.kind = OpKind::kAllreduce;
+  unknown.op = static_cast<ReduceOp>(9);
+  EXPECT_THAT(ErrorOf(unknown), HasSubstr("operator number 9; must be 0 to 4"));
+  Tensor odd = tensor_;
+  odd.view.dtype = static_cast<DType>(77);
+  unknown.op = ReduceOp::kSum;
+  unknown.inputs = {&odd, 1};
+  EXPECT_THAT(ErrorOf(unknown), HasSubstr("input 0 has dtype number 77; must be 0 to 9"));
+  SetSpec spec{"set", {{"t", tensor_.shape, DType::kFloat32}}, static_cast<ReduceOp>(9)};
+  EXPECT_EQ(runtime_->DeclareSet(spec).status().code(), Code::kInvalidArgument);
+
   Request invalid;
   invalid.invalid = Status::Unsupported("sparse");
   EXPECT_EQ(ErrorOf(invalid), "Unsupported: sparse");

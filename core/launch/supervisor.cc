@@ -130,7 +130,7 @@ void Supervisor::HandleSignals(int64_t now_ns) {
 }
 
 void Supervisor::PassOn(int signal, int64_t now_ns) {
-  if (signal == SIGINT && ++interrupts_ > 1) {
+  if (IsEndingSignal(signal) && ++interrupts_ > 1) {
     relay_->Say("ronde: interrupted again: killing the ranks");
     ending_ = Ending::kTerminating;
     ending_deadline_ns_ = now_ns;
@@ -177,14 +177,16 @@ void Supervisor::HandleExit(size_t index) {
   if (end.failed() && !end.by_launcher && end_.interrupt_signal == 0) JudgeFailure(index);
 }
 
-// A killed process is still being taken apart (88 ms per GiB) when its peers have long noticed, and
-// may have exited because of it. So a rank that was killed takes precedence over one that exited by
-// itself, if it was already dying when that one's end was seen.
+// A process is still being taken apart (88 ms per GiB) when its peers have long noticed, and may
+// have exited because of it. So a rank that was already dying when another one's end was seen takes
+// precedence over it; one that was killed does so over one that exited.
 void Supervisor::JudgeFailure(size_t index) {
   const RankEnd& end = end_.ranks[index];
   if (end_.first_failed >= 0) {
-    const bool exited = !end_.ranks[static_cast<size_t>(end_.first_failed)].by_signal;
-    if (exited && end.by_signal && ranks_[index].dying_at_first_failure) {
+    const auto first = static_cast<size_t>(end_.first_failed);
+    const bool exited = !end_.ranks[first].by_signal;
+    const bool both_dying = ranks_[first].dying_at_first_failure;
+    if (exited && ranks_[index].dying_at_first_failure && (end.by_signal || !both_dying)) {
       end_.first_failed = static_cast<int>(index);
     }
     return;

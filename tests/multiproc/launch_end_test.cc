@@ -126,6 +126,16 @@ TEST_F(LaunchEndTest, ASecondCtrlCKills) {
   EXPECT_THAT(job.err(), HasSubstr("rank 1: ended by ronde run with SIGKILL"));
 }
 
+TEST_F(LaunchEndTest, ASecondSigtermKills) {
+  Launched job = Start(2, {}, "trap 'echo no' TERM; echo ready; while true; do sleep 0.05; done");
+  ASSERT_TRUE(Says(job, "[0] ready") && Says(job, "[1] ready"));
+  kill(job.pid(), SIGTERM);
+  ASSERT_TRUE(Says(job, "[0] no") && Says(job, "[1] no"));
+  kill(job.pid(), SIGTERM);
+  EXPECT_EQ(job.Wait(), 128 + SIGTERM);
+  EXPECT_THAT(job.err(), HasSubstr("rank 1: ended by ronde run with SIGKILL"));
+}
+
 TEST_F(LaunchEndTest, CtrlCDoesNotWaitForAReaderWhoDoesNotRead) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);

@@ -81,6 +81,9 @@ Status Bench::Run() {
   }
   for (const int64_t bytes : *sizes) RONDE_RETURN_IF_ERROR(MeasureSize(bytes));
   if (!first()) return Status::Ok();
+  if (rows_.empty()) {
+    return Status::OutOfMemory("nothing was measured: no size fits the memory that is available");
+  }
   if (options_.check) {
     fmt::print("# Out of bounds values : {} {}\n", total_wrong_,
                total_wrong_ == 0 ? "OK" : "FAILED");

@@ -1,5 +1,6 @@
 """Every collective of ronde.torch against torch itself, for every dtype and operator."""
 
+import pytest
 import torch
 
 import ronde.torch as rt
@@ -235,3 +236,15 @@ def fused_worker():
 
 def test_fused_groups(job):
     job.run(fused_worker)
+
+
+@pytest.mark.parametrize("call", ["allreduce", "broadcast", "allgather"])
+def test_negated_view(call, two):
+    two.run(negated_worker, call)
+
+
+def negated_worker(call):
+    """Its memory has the values with the other sign."""
+    view = torch._neg_view(torch.tensor([1.0, 2.0]))
+    arguments = (0,) if call == "broadcast" else ()
+    assert getattr(rt, call)(view, *arguments)[:2].tolist() == [-1.0, -2.0]

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import ronde
+import ronde.numpy as rn
 import ronde.torch as rt
 
 
@@ -108,6 +109,78 @@ def declined_worker():
     kwargs = {"backward_passes_per_step": 0} if odd else {}
     expect(ronde.InvalidArgument if odd else ronde.Mismatch, words, lambda: wrap(here, **kwargs))
     wrap(here)
+
+
+def raises():
+    yield torch.ones(2)
+    raise KeyError("the caller's own")
+
+
+def one_sided_worker():
+    """What is wrong already in Python leaves no other rank waiting, or one call behind."""
+    odd = rt.rank() == 1
+    x = torch.ones(2)
+    anything = (ronde.Error,)
+    for call in (
+        lambda: rn.allreduce([[1], [1, 2]] if odd else np.ones(3)),
+        lambda: rn.reducescatter([[1], [1, 2]] if odd else np.ones(3)),
+        lambda: rt.grouped_allreduce(None if odd else [x]),
+        lambda: rt.grouped_allgather(raises() if odd else [x]),
+        lambda: rt.broadcast_parameters([x, None] if odd else [x, x]),
+        lambda: rt.broadcast(x, root_rank=2**32 if odd else 0),
+    ):
+        expect(anything, [], call)
+
+
+def test_one_sided(job):
+    job.run(one_sided_worker)
+
+
+def one_sided_optimizer_worker():
+    odd = rt.rank() == 1
+
+    def sgd(dtype=torch.float32):
+        model = torch.nn.Linear(2, 1, dtype=dtype)
+        return torch.optim.SGD(model.parameters(), lr=0.1), model
+
+    wrapped = rt.DistributedOptimizer(sgd()[0])
+    for mine, arguments in (
+        (lambda: wrapped, {}),
+        (lambda: sgd(torch.complex64)[0], {}),
+        (lambda: sgd()[0], {"op": "sum"}),
+        (lambda: sgd()[0], {"op": 99}),
+        (lambda: sgd()[0], {"gradient_predivide_factor": "2"}),
+        (lambda: sgd()[0], {"named_parameters": sgd()[1].parameters()}),
+        (lambda: sgd()[0], {"named_parameters": raises()}),
+    ):
+        if odd:
+            with pytest.raises(
+                (ronde.InvalidArgument, ronde.Unsupported, KeyError, ronde.Mismatch)
+            ):
+                rt.DistributedOptimizer(mine(), **arguments)
+        else:
+            with pytest.raises(ronde.Mismatch, match="rank 1"):
+                rt.DistributedOptimizer(sgd()[0])
+        assert rt.allreduce(torch.ones(2), op=rt.Sum).tolist() == [rt.size()] * 2
+
+
+def test_one_sided_optimizer(job):
+    job.run(one_sided_optimizer_worker)
+
+
+def retry_worker():
+    shapes = [(3, 7), *[(200_000,)] * 30]
+    wrong = [torch.ones(4 if rt.rank() == 1 else 3, 7), *[torch.ones(s) for s in shapes[1:]]]
+    for _ in range(3):
+        with pytest.raises(ronde.Mismatch, match="rank 1"):
+            rt.broadcast_parameters(wrong)
+        right = [torch.full(shape, float(rt.rank())) for shape in shapes]
+        rt.broadcast_parameters(right)
+        assert all(tensor.eq(0).all() for tensor in right)
+
+
+def test_retry_after_a_mismatch(job):
+    job.run(retry_worker)
 
 
 def unfrozen_worker():

@@ -248,6 +248,23 @@ for step in range(1000):
         assert re.search(rf"\[{rank}\] step 5: .*rank 1", done.stdout), done.stdout + done.stderr
 
 
+def test_the_rank_with_the_exception_is_to_blame():
+    code = """
+import numpy as np
+import ronde.numpy as rn
+rn.init()
+for i in range(20):
+    if rn.rank() == 1 and i == 10:
+        raise ValueError("boom")
+    rn.allreduce(np.ones(3))
+"""
+    for _ in range(5):
+        done = launch(3, code)
+        assert "rank 1 failed first" in done.stderr, done.stderr
+        assert "  | ValueError: boom" in done.stderr
+        assert "PeerLost: rank 1" in done.stderr
+
+
 def test_rank_that_leaves_is_reported():
     """A rank that exits while others wait, with and without shutdown(), is not waited for."""
     for leave in ("os._exit(0)", "sys.exit(0)"):

@@ -1,7 +1,9 @@
 """DistributedOptimizer against averaging by hand in one process, on real small models."""
 
 import contextlib
+import copy
 import gc
+import pickle
 import weakref
 
 import pytest
@@ -552,7 +554,7 @@ def state_worker():
     assert tensors[0].tolist() == [1, 1] and tensors[1].tolist() == [[1] * 3] * 2
     with pytest.raises(ronde.Mismatch, match=r"'broadcast_parameters.w'.*rank 1"):
         rt.broadcast_parameters({"w": torch.ones(3 if rank == 1 else 2)})
-    with pytest.raises(ronde.InvalidArgument, match="'x' is a int"):
+    with pytest.raises(ronde.InvalidArgument, match="parameters.x': tensor 0 is a int"):
         rt.broadcast_parameters({"x": 3})
 
 
@@ -608,6 +610,14 @@ def test_is_the_optimizer():
     assert fresh.param_groups[0]["lr"] == 0.1
     optimizer.load_state_dict(fresh.state_dict())
     assert str(optimizer.state_dict()) == str(inner.state_dict())
+
+
+@pytest.mark.usefixtures("alone")
+def test_is_not_copied():
+    optimizer = rt.DistributedOptimizer(torch.optim.SGD(linear().parameters(), lr=0.1))
+    for how in (copy.deepcopy, copy.copy, pickle.dumps):
+        with pytest.raises(ronde.Unsupported, match=r"state_dict\(\)"):
+            how(optimizer)
 
 
 @pytest.mark.usefixtures("alone")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import sys
 
 from ronde import _core
 from ronde.errors import NotInitialized
@@ -42,7 +43,7 @@ def init() -> None:
         return
     _session = _core.open()
     _sets_declared = 0
-    atexit.register(shutdown)
+    atexit.register(_at_exit)
 
 
 def shutdown() -> None:
@@ -53,9 +54,21 @@ def shutdown() -> None:
     global _session
     if _session is None:
         return
-    atexit.unregister(shutdown)
+    atexit.unregister(_at_exit)
     leaving, _session = _session, None
     leaving.shutdown()
+
+
+def _at_exit() -> None:
+    """Leaves the job, except after an uncaught exception.
+
+    That is a failure and no farewell: the others learn of it when this process has ended, and so
+    the launcher sees who was first.
+    """
+    if _session is not None and hasattr(sys, "last_value") and not hasattr(sys, "ps1"):
+        _session.abandon()
+    else:
+        shutdown()
 
 
 def is_initialized() -> bool:

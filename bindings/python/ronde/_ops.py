@@ -100,6 +100,14 @@ def refused(wrong: object) -> Any:
     return type(type(wrong).__name__, (), {})()
 
 
+def _listed(tensors: Any) -> list[Any]:
+    """A group's tensors. What is no iterable, or raises, is refused, on every rank too."""
+    try:
+        return list(tensors)
+    except Exception:  # whatever the caller's generator raises
+        return [refused(tensors)]
+
+
 def _handle_of(handle: object) -> Handle[Any]:
     if not isinstance(handle, Handle):
         raise InvalidArgument(
@@ -197,7 +205,7 @@ class Collectives(Generic[T]):
         self._framework = framework
 
     def _in_out(self, tensors: Iterable[T]) -> tuple[list[T], list[T]]:
-        inputs = [self._framework.contiguous(tensor) for tensor in tensors]
+        inputs = [self._framework.contiguous(tensor) for tensor in _listed(tensors)]
         return inputs, [self._framework.empty_like(tensor) for tensor in inputs]
 
     def _written(self, tensors: list[T]) -> None:
@@ -295,7 +303,7 @@ class Collectives(Generic[T]):
         postscale_factor: float = 1.0,
     ) -> list[T]:
         """``grouped_allreduce`` into the tensors themselves; returns them."""
-        inputs = [self._framework.checked(tensor) for tensor in tensors]
+        inputs = [self._framework.checked(tensor) for tensor in _listed(tensors)]
         _run(_ALLREDUCE, name, inputs, inputs, op, prescale_factor, postscale_factor)
         self._written(inputs)
         return inputs
@@ -322,7 +330,7 @@ class Collectives(Generic[T]):
         postscale_factor: float = 1.0,
     ) -> Handle[list[T]]:
         """Starts ``grouped_allreduce_``."""
-        inputs = [self._framework.checked(tensor) for tensor in tensors]
+        inputs = [self._framework.checked(tensor) for tensor in _listed(tensors)]
         work = _submit(_ALLREDUCE, name, inputs, inputs, op, prescale_factor, postscale_factor)
         self._written(inputs)
         return Handle(work, lambda: inputs)
@@ -350,7 +358,7 @@ class Collectives(Generic[T]):
 
     def grouped_allgather(self, tensors: Sequence[T], name: str | None = None) -> list[T]:
         """``allgather`` of several tensors as one operation."""
-        inputs = [self._framework.contiguous(tensor) for tensor in tensors]
+        inputs = [self._framework.contiguous(tensor) for tensor in _listed(tensors)]
         work = _run(_ALLGATHER, name, inputs, None)
         return self._outputs(work, inputs)
 
@@ -358,7 +366,7 @@ class Collectives(Generic[T]):
         self, tensors: Sequence[T], name: str | None = None
     ) -> Handle[list[T]]:
         """Starts ``grouped_allgather``."""
-        inputs = [self._framework.contiguous(tensor) for tensor in tensors]
+        inputs = [self._framework.contiguous(tensor) for tensor in _listed(tensors)]
         work = _submit(_ALLGATHER, name, inputs, None)
         return Handle(work, lambda: self._outputs(work, inputs))
 
@@ -408,7 +416,7 @@ class Collectives(Generic[T]):
 
     def _scattered(self, tensors: Iterable[T]) -> tuple[list[T], list[T]]:
         job = session()
-        inputs = [self._framework.contiguous(tensor) for tensor in tensors]
+        inputs = [self._framework.contiguous(tensor) for tensor in _listed(tensors)]
         outputs = []
         for tensor in inputs:
             rows = self._framework.rows(tensor)

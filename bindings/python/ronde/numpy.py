@@ -49,16 +49,21 @@ class _NumpyArrays:
         return tensor if isinstance(tensor, np.ndarray) else refused(tensor)
 
     def contiguous(self, tensor: Array) -> Array:
-        return np.asarray(tensor, order="C")
+        try:
+            return np.asarray(tensor, order="C")
+        except (TypeError, ValueError):
+            return refused(tensor)
 
     def empty_like(self, tensor: Array) -> Array:
-        return np.empty(tensor.shape, tensor.dtype)
+        return np.empty(tensor.shape, tensor.dtype) if isinstance(tensor, np.ndarray) else tensor
 
     def empty_rows(self, tensor: Array, rows: int) -> Array:
+        if not self.rows(tensor):
+            return self.empty_like(tensor)
         return np.empty((rows, *tensor.shape[1:]), tensor.dtype)
 
     def rows(self, tensor: Array) -> int:
-        return tensor.shape[0] if tensor.ndim else 0
+        return tensor.shape[0] if isinstance(tensor, np.ndarray) and tensor.ndim else 0
 
     def output(self, handle: _core.Handle, i: int, tensor: Array) -> Array:
         result = handle.numpy_output(i)

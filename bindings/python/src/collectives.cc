@@ -42,7 +42,9 @@ class Call {
     ReadOperator(a.op);
     request_.prescale = ReadDouble(a.prescale, "prescale_factor");
     request_.postscale = ReadDouble(a.postscale, "postscale_factor");
-    request_.root = static_cast<int>(ReadInt(a.root, "root_rank"));
+    const int64_t root = ReadInt(a.root, "root_rank");
+    request_.root = static_cast<int>(root);
+    if (request_.root != root) RejectType(a.root, "root_rank", "a rank");
     if (!a.splits.is_none()) ReadSplits(a.splits);
   }
 

@@ -8,7 +8,8 @@ void Raise(const Status& status) {
   const std::string name(CodeName(status.code()));
   const std::string text(status.message());
   const nb::object type = nb::module_::import_("ronde.errors").attr(name.c_str());
-  PyErr_SetString(type.ptr(), text.c_str());
+  const nb::str whole(text.c_str(), text.size());  // a name may have a NUL in it
+  PyErr_SetObject(type.ptr(), whole.ptr());
   throw nb::python_error();
 }
 

@@ -9,8 +9,11 @@ namespace ronde::python {
 // The Python error indicator is set, for throwing. REQUIRES: the GIL, !status.ok().
 [[noreturn]] void Raise(const Status& status);
 
+// A Ctrl-C that came meanwhile goes first: the error is often its consequence on other ranks.
 inline void RaiseIfError(const Status& status) {
-  if (!status.ok()) Raise(status);
+  if (status.ok()) return;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  Raise(status);
 }
 
 // For WaitOptions::keep_waiting: runs Python's signal handlers. False when one raised; the

@@ -192,12 +192,20 @@ std::shared_ptr<GradientSet> Declare(const std::shared_ptr<Session>& session, st
   spec.prescale = prescale;
   spec.postscale = postscale;
   if (!invalid.empty()) spec.invalid = Status::InvalidArgument(std::move(invalid));
-  for (const nb::handle tensor : tensors) {
-    SetTensor declared;
-    declared.name = nb::cast<std::string>(tensor[0]);
-    declared.shape = Shape::Of(nb::cast<std::vector<int64_t>>(tensor[1]));
-    declared.dtype = DTypeOf(tensor[2]);
-    spec.tensors.push_back(std::move(declared));
+  try {
+    for (const nb::handle tensor : tensors) {
+      SetTensor declared;
+      declared.name = nb::cast<std::string>(tensor[0]);
+      declared.shape = Shape::Of(nb::cast<std::vector<int64_t>>(tensor[1]));
+      declared.dtype = DTypeOf(tensor[2]);
+      spec.tensors.push_back(std::move(declared));
+    }
+  } catch (nb::python_error& error) {
+    // The others wait for this rank's declaration, so it takes part with its error.
+    if (spec.invalid.ok()) {
+      spec.invalid = Status::Unsupported(Text(error.value()));
+    }
+    spec.tensors.clear();
   }
   WaitOptions options;
   options.keep_waiting = CheckSignals;

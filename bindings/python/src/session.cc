@@ -75,6 +75,9 @@ Handle::~Handle() {
 
 void RegisterSession(nb::module_& module) {
   nb::class_<Session>(module, "Session", "Membership in a job. Made by open().")
+      // On purpose never freed: whoever dies of an exception says no goodbye, and its peers see it
+      // die.
+      .def("abandon", [](const std::shared_ptr<Session>& s) { new std::shared_ptr<Session>(s); })
       .def_prop_ro("rank", [](Session& s) { return s.runtime().rank(); })
       .def_prop_ro("size", [](Session& s) { return s.runtime().size(); })
       .def_prop_ro("local_rank", [](Session& s) { return s.runtime().local_rank(); })

@@ -32,11 +32,14 @@ class _TorchTensors:
     """ronde._ops.Framework for PyTorch."""
 
     def checked(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor if isinstance(tensor, torch.Tensor) else refused(tensor)
+        in_order = isinstance(tensor, torch.Tensor) and not (_is_dense(tensor) and tensor.is_neg())
+        return tensor if in_order else refused(tensor)
 
     def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
         if not _is_dense(tensor):
             return self.checked(tensor)
+        if tensor.is_neg():  # its memory has the values with the other sign
+            return tensor.detach().resolve_neg().contiguous()
         return tensor if tensor.is_contiguous() else tensor.detach().contiguous()
 
     def empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -59,7 +62,8 @@ class _TorchTensors:
 
     def written(self, tensor: torch.Tensor) -> None:
         # Autograd then notices when the overwritten values were needed for a backward pass.
-        increment_version(tensor)
+        if isinstance(tensor, torch.Tensor):
+            increment_version(tensor)
 
 
 _collectives: Collectives[torch.Tensor] = Collectives(_TorchTensors())

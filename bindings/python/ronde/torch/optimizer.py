@@ -220,6 +220,17 @@ class _DistributedOptimizer:
         with self._ronde_rounds.accumulating():
             yield
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Neither copied nor pickled: a copy would step without the other ranks.
+
+        Raises:
+            ronde.Unsupported: always.
+        """
+        raise Unsupported(
+            "a wrapped optimizer cannot be copied or pickled; save state_dict(), or copy the "
+            "optimizer before DistributedOptimizer()"
+        )
+
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As the optimizer's."""
         super().zero_grad(*args, **kwargs)  # type: ignore[misc]
@@ -246,7 +257,13 @@ def _names_of(
 ) -> list[tuple[str, torch.nn.Parameter]]:
     """Every parameter of the optimizer, once, with its name."""
     given: dict[int, str] = {}
-    for name, param in named_parameters or ():
+    for entry in named_parameters or ():
+        if not (isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str)):
+            raise InvalidArgument(
+                f"named_parameters has an entry of type {type(entry).__name__}; must be pairs of a "
+                "name and a parameter, as model.named_parameters() gives them"
+            )
+        name, param = entry
         if name in given.values() and given.get(id(param)) != name:
             raise InvalidArgument(f"named_parameters has the name '{name}' twice; must differ")
         given.setdefault(id(param), name)
@@ -274,6 +291,12 @@ def _names_of(
 def _check_arguments(
     op: ReduceOp, backward_passes_per_step: int, gradient_predivide_factor: float
 ) -> None:
+    if op not in tuple(ReduceOp):
+        raise InvalidArgument(f"op is {op!r}; must be Average, Sum, Min, Max or Product")
+    if not isinstance(gradient_predivide_factor, (int, float)):
+        raise InvalidArgument(
+            f"gradient_predivide_factor is {gradient_predivide_factor!r}; must be a number"
+        )
     if not isinstance(backward_passes_per_step, int) or backward_passes_per_step < 1:
         raise InvalidArgument(
             f"backward_passes_per_step is {backward_passes_per_step!r}; must be an integer >= 1"
@@ -286,13 +309,13 @@ def _check_arguments(
         raise InvalidArgument("gradient_predivide_factor needs op=Average")
 
 
-def _decline(op: ReduceOp, why: str) -> None:
+def _decline(why: str) -> None:
     """Fails the declaration on the other ranks, which wait for this one to take part."""
     if session().size == 1:
         return
     # This rank raises its own error, which says more than the declaration's.
     with contextlib.suppress(Error):
-        _core.declare(session(), next_set_name(), [], op, 1.0, 1.0, why)
+        _core.declare(session(), next_set_name(), [], Average, 1.0, 1.0, why)
 
 
 def DistributedOptimizer(  # noqa: N802
@@ -332,13 +355,13 @@ def DistributedOptimizer(  # noqa: N802
         ronde.Mismatch: the ranks' parameters differ; the text names them.
         ronde.OutOfMemory: a rank cannot hold the gradients twice; raised on every rank.
     """
-    if hasattr(optimizer, "_ronde_rounds"):
-        raise InvalidArgument("the optimizer is wrapped already; wrap it once")
     try:
+        if hasattr(optimizer, "_ronde_rounds"):
+            raise InvalidArgument("the optimizer is wrapped already; wrap it once")
         _check_arguments(op, backward_passes_per_step, gradient_predivide_factor)
         named = _names_of(optimizer, named_parameters)
-    except Error as error:
-        _decline(op, str(error))
+    except Exception as error:  # also what the caller's own iterables raise
+        _decline(str(error))
         raise
     rounds = None
     if session().size > 1:

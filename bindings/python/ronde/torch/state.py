@@ -10,7 +10,7 @@ import torch
 from ronde._job import rank
 from ronde._objects import broadcast_object
 from ronde._ops import synchronize
-from ronde.errors import InvalidArgument
+from ronde.errors import Error
 from ronde.torch._tensors import broadcast_async_
 
 Parameters = Mapping[str, Any] | Iterable[Any]
@@ -21,27 +21,37 @@ def _named_tensors(params: Parameters) -> list[tuple[str, torch.Tensor]]:
         named = sorted(params.items())
     else:
         named = [p if isinstance(p, tuple) else (str(i), p) for i, p in enumerate(params)]
-    for name, tensor in named:
-        if not isinstance(tensor, torch.Tensor):
-            raise InvalidArgument(
-                f"parameter '{name}' is a {type(tensor).__name__}; must be a torch.Tensor"
-            )
     return named
 
 
 def _broadcast_in_place(named: list[tuple[str, torch.Tensor]], root_rank: int) -> None:
-    """Broadcasts all at once; strided tensors by way of a contiguous copy."""
+    """Broadcasts all at once; strided tensors by way of a contiguous copy.
+
+    When one fails, the others are waited for before its error is raised, so that no name stays in
+    flight.
+    """
     pending = []
+    errors: list[Error] = []
     with torch.no_grad():
         for name, tensor in named:
-            buffer = tensor.detach()
-            if not buffer.is_contiguous():
+            # What is no tensor takes part too, and is refused on every rank.
+            buffer = tensor.detach() if isinstance(tensor, torch.Tensor) else tensor
+            if isinstance(buffer, torch.Tensor) and not buffer.is_contiguous():
                 buffer = buffer.contiguous()
-            pending.append((tensor, buffer, broadcast_async_(buffer, root_rank, name)))
+            try:
+                pending.append((tensor, buffer, broadcast_async_(buffer, root_rank, name)))
+            except Error as error:
+                errors.append(error)
         for tensor, buffer, handle in pending:
-            synchronize(handle)
+            try:
+                synchronize(handle)
+            except Error as error:
+                errors.append(error)
+                continue
             if buffer.data_ptr() != tensor.data_ptr():
                 tensor.copy_(buffer)
+    if errors:
+        raise errors[0]
 
 
 def broadcast_parameters(params: Parameters, root_rank: int = 0) -> None:

@@ -1,8 +1,8 @@
 """What `./dev demo` shows: Fashion-MNIST on two ranks, compared with one, and a bandwidth table.
 
-    python examples/demo.py [--ranks 2] [--epochs 2]
+    ./dev demo [--ranks 2] [--epochs 2]
 
-Needs the command `ronde` on PATH. Exit status 1 when a run fails or the ranks' models differ.
+Needs PATH and PYTHONPATH as the README sets them. Exit status 1 when a run fails or the ranks' models differ.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 //
 //   ronde run -n 4 build/release/examples/example_allreduce
 //
-// In a project of your own: g++ -std=c++20 allreduce.cc -lronde
+// In a project of your own: g++ with -Icore/include -Lbuild/release/bindings/c -lronde, see the README.
 #include <cstdio>
 #include <vector>
 

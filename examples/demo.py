@@ -2,7 +2,8 @@
 
     ./dev demo [--ranks 2] [--epochs 2]
 
-Needs PATH and PYTHONPATH as the README sets them. Exit status 1 when a run fails or the ranks' models differ.
+Needs PATH and PYTHONPATH as the README sets them. Exit status 1 when a run fails or the ranks'
+models differ.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 //
 //   ronde run -n 4 build/release/examples/example_allreduce
 //
-// In a project of your own: g++ with -Icore/include -Lbuild/release/bindings/c -lronde, see the README.
+// In a project of your own: see the README for the compiler's options.
 #include <cstdio>
 #include <vector>
 

@@ -116,7 +116,7 @@ Status Engine::Start() {
     named_->on_once_consumed =
         [this](uint32_t id, uint64_t position)
             RONDE_NO_THREAD_SAFETY_ANALYSIS { negotiator_.OnceConsumed(id, position); };
-    status = negotiator_.Watch(epoll_.get(), 1);
+    status = negotiator_.Watch(epoll_.get());
   }
   stopped_ = !status.ok();
   context_.board.doze(context_.rank)
@@ -370,8 +370,7 @@ bool Engine::RunInline(const Request& request, WorkState** adopted) {
                     request.inputs,
                     request.inputs.size(),
                     {},
-                    {}},
-                   /*polled=*/true);
+                    {}});
   bool posted = lane->AllPosted();
   const int looks = context_.oversubscribed ? 0 : kQuietLooks;
   for (int i = 0; i < looks && !posted; ++i) {

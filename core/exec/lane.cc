@@ -208,10 +208,10 @@ bool Lane::SignaturesAgree() const {
   return true;
 }
 
-void Lane::PostInline(const OpView& view, bool polled) {
+void Lane::PostInline(const OpView& view) {
   view_ = view;
   carried_ = view.tensors;
-  PublishCell(polled);
+  PublishCell(true);
   state_ = State::kInline;
 }
 

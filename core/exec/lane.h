@@ -37,9 +37,9 @@ class Lane {
 
   // An operation that never becomes a work when all goes well: the caller posts it on an empty
   // lane, waits for AllPosted, and finishes it. Otherwise (too long, signatures differ) it hands
-  // over a work with the same request, which goes on from there. `polled`: the caller looks at the
-  // cells until it finishes or calls StopPolling, and says so here instead of in its doze.
-  void PostInline(const OpView& view, bool polled);
+  // over a work with the same request, which goes on from there. Until it finishes or calls
+  // StopPolling the caller must look at the cells; its cell says so, instead of its doze.
+  void PostInline(const OpView& view);
   void StopPolling();
   bool FinishInline(const TensorView& output);
   void Adopt(WorkState* work);

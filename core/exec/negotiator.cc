@@ -20,13 +20,12 @@ Negotiator::Negotiator(Board board, int rank, const Doorbell* doorbell,
       coordinator_(rank == 0 ? std::make_unique<Coordinator>(board_) : nullptr),
       channels_(std::move(channels)) {}
 
-Status Negotiator::Watch(int epoll_fd, uint32_t tag) {
+Status Negotiator::Watch(int epoll_fd) {
   epoll_fd_ = epoll_fd;
   for (const auto& channel : channels_) {
     if (channel == nullptr) continue;
     epoll_event event{};
     event.events = EPOLLIN;
-    event.data.u32 = tag;
     if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, channel->fd(), &event) != 0) {
       return Status::FromErrno("epoll_ctl");
     }

@@ -31,8 +31,8 @@ class Negotiator {
   Negotiator(Board board, int rank, const Doorbell* doorbell,
              std::vector<std::unique_ptr<Channel>> channels, RaiseFn raise);
 
-  // Adds the channels to an epoll instance with `tag`, which outlives this object's use.
-  Status Watch(int epoll_fd, uint32_t tag);
+  // Adds the channels to an epoll instance, which must outlive this object's use.
+  Status Watch(int epoll_fd);
 
   // Rank 0 answers when every rank has proposed; then `answer` is called, once, from here or from
   // Poll. A subject may be proposed again only after that.

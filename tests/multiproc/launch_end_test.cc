@@ -116,24 +116,18 @@ TEST_F(LaunchEndTest, AfterSigtermRanksEndInTheirOwnTime) {
                                Not(HasSubstr("failed"))));
 }
 
-TEST_F(LaunchEndTest, ASecondCtrlCKills) {
-  Launched job = Start(2, {}, "trap 'echo no' INT; echo ready; while true; do sleep 0.05; done");
-  ASSERT_TRUE(Says(job, "[0] ready") && Says(job, "[1] ready"));
-  kill(job.pid(), SIGINT);
-  ASSERT_TRUE(Says(job, "[0] no") && Says(job, "[1] no"));
-  kill(job.pid(), SIGINT);
-  EXPECT_EQ(job.Wait(), 130);
-  EXPECT_THAT(job.err(), HasSubstr("rank 1: ended by ronde run with SIGKILL"));
-}
-
-TEST_F(LaunchEndTest, ASecondSigtermKills) {
-  Launched job = Start(2, {}, "trap 'echo no' TERM; echo ready; while true; do sleep 0.05; done");
-  ASSERT_TRUE(Says(job, "[0] ready") && Says(job, "[1] ready"));
-  kill(job.pid(), SIGTERM);
-  ASSERT_TRUE(Says(job, "[0] no") && Says(job, "[1] no"));
-  kill(job.pid(), SIGTERM);
-  EXPECT_EQ(job.Wait(), 128 + SIGTERM);
-  EXPECT_THAT(job.err(), HasSubstr("rank 1: ended by ronde run with SIGKILL"));
+TEST_F(LaunchEndTest, ASecondCtrlCOrSigtermKills) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    SCOPED_TRACE(signal);
+    Launched job =
+        Start(2, {}, "trap 'echo no' INT TERM; echo ready; while true; do sleep 0.05; done");
+    ASSERT_TRUE(Says(job, "[0] ready") && Says(job, "[1] ready"));
+    kill(job.pid(), signal);
+    ASSERT_TRUE(Says(job, "[0] no") && Says(job, "[1] no"));
+    kill(job.pid(), signal);
+    EXPECT_EQ(job.Wait(), 128 + signal);
+    EXPECT_THAT(job.err(), HasSubstr("rank 1: ended by ronde run with SIGKILL"));
+  }
 }
 
 TEST_F(LaunchEndTest, CtrlCDoesNotWaitForAReaderWhoDoesNotRead) {

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import ronde
 import ronde.torch as rt
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -248,3 +249,5 @@ def negated_worker(call):
     view = torch._neg_view(torch.tensor([1.0, 2.0]))
     arguments = (0,) if call == "broadcast" else ()
     assert getattr(rt, call)(view, *arguments)[:2].tolist() == [-1.0, -2.0]
+    with pytest.raises(ronde.InvalidArgument, match="is a negated view"):
+        rt.allreduce_(view)

@@ -91,13 +91,13 @@ class Handle(Generic[T]):
         self._finish = finish
 
 
-def refused(wrong: object) -> Any:
+def refused(wrong: object, what: str | None = None) -> Any:
     """Stands for an argument of a wrong class, in messages too: the extension cannot read it.
 
     So the operation fails on every rank. (An array given to ronde.torch could be read, but whoever
-    gives it expects a tensor back.)
+    gives it expects a tensor back.) ``what``: how messages call it; None: by its class's name.
     """
-    return type(type(wrong).__name__, (), {})()
+    return type(what or type(wrong).__name__, (), {})()
 
 
 def _listed(tensors: Any) -> list[Any]:

@@ -32,8 +32,11 @@ class _TorchTensors:
     """ronde._ops.Framework for PyTorch."""
 
     def checked(self, tensor: torch.Tensor) -> torch.Tensor:
-        in_order = isinstance(tensor, torch.Tensor) and not (_is_dense(tensor) and tensor.is_neg())
-        return tensor if in_order else refused(tensor)
+        if not isinstance(tensor, torch.Tensor):
+            return refused(tensor)
+        if _is_dense(tensor) and tensor.is_neg():
+            return refused(tensor, "negated view (copy it by resolve_neg())")
+        return tensor
 
     def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
         if not _is_dense(tensor):
